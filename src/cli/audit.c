@@ -34,11 +34,6 @@ enum cli_exit audit_begin(struct audit *audit, const struct cli_args *args, cons
         if (audit->fd < 0)
             return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
                             "cannot open the audit file \"%s\": %s", audit->path, strerror(errno));
-    } else if (!audit_is_kept(audit)) {
-        (void)fprintf(stderr,
-                      "hapax %s: this act leaves no audit line: the system has no log (name a file "
-                      "with --audit, or in HAPAX_AUDIT_FILE)\n",
-                      args->command->name);
     }
     openlog("hapax", LOG_PID, LOG_AUTHPRIV);
     return CLI_DONE;
@@ -49,8 +44,13 @@ bool audit_is_kept(const struct audit *audit)
     return audit->fd >= 0 || access(LOG_SOCKET, W_OK) == 0;
 }
 
-void audit_end(struct audit *audit)
+void audit_end(struct audit *audit, enum cli_exit exit)
 {
+    if (!audit_is_kept(audit))
+        (void)fprintf(stderr,
+                      "hapax %s: %sthis act leaves no audit line: the system has no log (name a "
+                      "file with --audit, or in HAPAX_AUDIT_FILE)\n",
+                      audit->args->command->name, exit == CLI_DONE ? "done, but " : "");
     if (audit->fd >= 0)
         close(audit->fd);
     closelog();

@@ -20,8 +20,8 @@ struct audit {
     int fd;
 };
 
-/* Opens `path`, or else the file that HAPAX_AUDIT_FILE names, if any. Says on stderr where neither
- * a file nor the system's log takes lines. audit_end() is needed after CLI_DONE only. */
+/* Opens `path`, or else the file that HAPAX_AUDIT_FILE names, if any. audit_end() is needed after
+ * CLI_DONE only. */
 enum cli_exit audit_begin(struct audit *audit, const struct cli_args *args, const char *path);
 
 /* Whether anything takes the lines. */
@@ -53,6 +53,8 @@ struct audit_switched {
 enum cli_exit audit_switch(const struct audit *audit, const struct audit_switched *act,
                            const char *end);
 
-void audit_end(struct audit *audit);
+/* Closes the file. exit: how the act ended. Says on stderr where neither a file nor the system's
+ * log took its lines, and first whether the act is done. */
+void audit_end(struct audit *audit, enum cli_exit exit);
 
 #endif

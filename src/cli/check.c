@@ -129,7 +129,7 @@ static void say_unknown(struct advice *advice, struct hapax_store *store, struct
                    "%s%" PRIu32 " operation%s unknown, one for %s: an operator has to say what "
                    "happened (hapax list --state unknown)",
                    op.more ? "over " : "", n, n == 1 ? " is" : "s are", age);
-    say(advice, false, line);
+    say_at(advice, CLI_WARNING, line);
 }
 
 static enum cli_exit run(struct cli_args *args)
@@ -170,7 +170,7 @@ const struct cli_command cli_check = {
              "and so run twice, a right that only the owner should have, damage that was met, "
              "a disk that is nearly full, or a Redis of a hybrid store that is away, or in which "
              "others can forge answers: exit status 1. \"warning\" marks what is dangerous in some "
-             "places only.\n\n"
+             "places only, and operations that wait for an operator.\n\n"
              "After -- write a door and its options, as you start the door. Then hapax check also "
              "says what these options promise, and which are dangerous. Nothing is started.",
     .examples = {{"hapax check --store rocksdb:/var/lib/shop/hapax",

@@ -316,7 +316,7 @@ static enum cli_exit run(struct cli_args *args)
     if (exit == CLI_DONE) {
         exit = erase(e, &audit);
         if (!e->args->dry_run)
-            audit_end(&audit);
+            audit_end(&audit, exit);
     }
     hapax_store_close(e->store);
     if (e->signals >= 0)

@@ -379,7 +379,7 @@ static enum cli_exit resolve_one(struct resolve_args *resolve, struct hapax_op *
             exit = ask(args, store, op);
             audit_answered(&audit, op);
         }
-        audit_end(&audit);
+        audit_end(&audit, exit);
     }
     cli_close(args, store);
     return exit;
@@ -419,7 +419,7 @@ static enum cli_exit resolve_many(const struct resolve_args *resolve, const stru
     if (exit == CLI_DONE) {
         exit = bulk_resolve(&bulk, store);
         if (!resolve->dry_run)
-            audit_end(&audit);
+            audit_end(&audit, exit);
     }
     cli_close(args, store);
     return exit;

@@ -122,7 +122,7 @@ static enum cli_exit set(const struct switch_args *given, struct hapax_store *st
                                        : cli_store_failed(args, error, hapax_store_text(store));
         (void)audit_switch(&audit, &act, error == HAPAX_ERR_NONE ? "ok" : hapax_error_name(error));
     }
-    audit_end(&audit);
+    audit_end(&audit, exit);
     return exit == CLI_DONE ? show(args, store, given->scope) : exit;
 }
 

@@ -85,7 +85,7 @@ static enum cli_exit check_trail(const struct cli_args *args)
 
     if (exit != CLI_DONE)
         return exit;
-    audit_end(&audit);
+    audit_end(&audit, exit);
     return kept ? CLI_DONE
                 : cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
                            "--allow needs a trail: name a file in HAPAX_AUDIT_FILE, since the "

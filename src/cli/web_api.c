@@ -352,7 +352,7 @@ static enum cli_exit put_back(struct request *request, const struct route *route
         exit = act->command->run(act);
         (void)audit_put_back(&audit, request->who, from, exit == CLI_DONE ? "ok" : "not all");
     }
-    audit_end(&audit);
+    audit_end(&audit, exit);
     free(act);
     return exit;
 }

@@ -130,7 +130,7 @@ def test_replicas_without_wait_are_a_danger(hapax):
         lines = check(hapax, primary.uri(), 1)
         said(lines, "danger", "no wait: a failover loses")
         said(lines, "ok", f"replica 127.0.0.1:{replica.port} is behind by")
-        said(lines, "ok", "min-replicas-to-write 0")
+        said(lines, "danger", "min-replicas-to-write 0")
         said(check(hapax, primary.uri(wait=1), 0), "ok", "wait=1 of 1 replicas")
         for text in ("wait=2, but 1 of its replicas are online", "too few replicas acknowledged"):
             check_until(hapax, primary.uri(wait=2, timeout="300ms"), 1, "danger", text)

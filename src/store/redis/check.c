@@ -332,8 +332,8 @@ static void check_wait(struct checking *c)
              wait, c->online);
 }
 
-/* A primary of a cluster that is cut off stops by itself; a primary under sentinels does not.
- * With `wait`, what such a primary takes does not count. */
+/* A primary of a cluster that is cut off stops by itself. One under sentinels, or under another
+ * that fails it over, does not. With `wait`, what such a primary takes does not count. */
 static void tell_least_replicas(struct checking *c, const char *least)
 {
     const struct hapax__redis_uri *uri = &c->redis->uri;
@@ -347,8 +347,12 @@ static void tell_least_replicas(struct checking *c, const char *least)
         tell(c, false,
              "min-replicas-to-write 0: cut off from its replicas it goes on taking writes; with "
              "wait they count for nothing, and 1 would refuse them at once");
+    else if (uri->kind == HAPAX__REDIS_CLUSTER)
+        tell(c, false,
+             "min-replicas-to-write 0: cut off from the other nodes it takes writes for "
+             "cluster-node-timeout, and no longer");
     else
-        tell(c, uri->kind == HAPAX__REDIS_SENTINEL,
+        tell(c, true,
              "min-replicas-to-write 0: cut off from its replicas it goes on taking writes, which "
              "are lost when another has taken over; set it to 1, and min-replicas-max-lag to a few "
              "seconds");

@@ -840,7 +840,15 @@ def test_check_says_how_many_wait_for_an_operator(hapax, store):
     assert "unknown" not in hapax("check", "--store", store).out
     hapax.many_unknown(store, ["a", "b"])
     check = hapax("check", "--store", store)
-    assert check.code == 0 and re.search(r"^ok  +2 operations are unknown, one for \d+(ms|s):", check.out, re.M)
+    assert check.code == 0 and re.search(r"^warning +2 operations are unknown, one for \d+(ms|s):", check.out, re.M)
+
+
+def test_an_act_without_a_trail_says_first_that_it_is_done(hapax, store):
+    hapax.many_unknown(store, ["a"])
+    done = hapax("resolve", "--store", store, "a", "--fail")
+    said = "" if os.path.exists("/dev/log") else "hapax resolve: done, but this act leaves no audit line: "
+    assert done.code == 0 and done.err.startswith(said) and bool(done.err) == bool(said)
+    assert hapax("resolve", "--store", store, "a", "--forget", "--audit", "trail").err == ""
 
 
 # ---- purge ------------------------------------------------------------------------------
