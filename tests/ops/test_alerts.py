@@ -117,6 +117,14 @@ def test_a_zombie_is_counted(bed):
     bed.quiet()
 
 
+def test_a_switch_that_is_left_off_is_seen_until_it_is_on(bed):
+    for word in "off", "shadow":
+        assert bed.hapax("switch", word, "--store", bed.store, "--audit", "trail").code == 0
+        bed.fires("HapaxSwitch")
+        assert bed.hapax("switch", "on", "--store", bed.store, "--audit", "trail").code == 0
+        bed.quiet()
+
+
 def test_a_dead_store_is_seen_and_found_again(bed):
     bed.keeper.kill()
     bed.keeper.communicate()
