@@ -5,7 +5,7 @@ until the response is on its way back. From what is added the store's own time i
 by one client (`hapax bench`) on that store. Events are new each time (fresh), or repeats of one (replay, which never
 reaches the function).
 
-    bench/lambda.py [--stores memory,rocksdb,redis] [--invocations N] [--rounds N] [--bytes N]
+    bench/lambda.py [--stores memory,rocksdb,redis,dynamodb] [--invocations N] [--rounds N] [--bytes N]
 
 Exits 1 if with redis: or memory: a fresh one's p50, less the store's, is over 1 ms. All but hapax is in Python, on one
 machine. Both sides of the difference have that cost, so it counts twice only if fewer than three processors are free.
@@ -25,7 +25,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 BUILD = pathlib.Path(os.environ.get("HAPAX_BUILD", ROOT / "build")).resolve()
 sys.dont_write_bytecode = True
 sys.path[0] = str(ROOT / "tests/servers")
-from lambda_api import Api, Sandbox  # noqa: E402 - they are found only now
+from dynamodb_server import KEYS, DynamoDB  # noqa: E402 - they are found only now
+from lambda_api import Api, Sandbox  # noqa: E402
 from process import free_port  # noqa: E402
 from redis_server import Redis  # noqa: E402
 
@@ -39,6 +40,11 @@ def store(kind, folder):
     if kind == "redis":
         with Redis().start() as server:
             yield server.uri()
+    elif kind == "dynamodb":
+        os.environ.update(KEYS)
+        with DynamoDB().start() as server:
+            subprocess.run([BUILD / "hapax", "init", "--store", server.uri()], check=True, stdout=subprocess.DEVNULL)
+            yield server.uri()
     elif kind in ("memory", "rocksdb"):
         yield "memory:" if kind == "memory" else f"rocksdb:{folder}/store"
     else:
@@ -47,7 +53,7 @@ def store(kind, folder):
 
 @contextlib.contextmanager
 def running(folder, *before):
-    env = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "LC_ALL": "C"}
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "LC_ALL": "C", **KEYS}
     with Api() as api:
         sandbox = Sandbox(api, [*before, *RUNTIME], folder, env).ready()
         try:

@@ -43,6 +43,31 @@ def busy(one, event, key):
     return running
 
 
+@pytest.mark.parametrize("policy, state, effects", [("hold", "unknown", {"a": 1, "b": 1}),
+                                                    ("rerun", "completed", {"a": 2, "b": 2, "c": 1})])
+def test_a_batch_that_is_cut_off_half_way(function, hapax, redis, policy, state, effects):
+    """No record of it is done, those before the cut neither: all wait for an operator, or all run again."""
+    one = function("batch", "--on-expired", policy, "--scope", f"cut-{policy}", store=redis.uri())
+    event = sqs("a", "b", "c")
+    one.file("slow", "b")
+    one.api.invoke(event, deadline_s=0.5)
+    one.sandbox.wait_for(lambda: one.effects()["b"] == 1, "the effect")
+    one.cold().file("go")
+
+    def ended():
+        back = reported(one.invoke(event))
+        listed = hapax("list", "--store", redis.uri(), "--scope", f"cut-{policy}", "--state", state, "--json").out
+        return len(back) == (3 if policy == "hold" else 0) and len(listed.splitlines()) == 3
+
+    wait_until(ended, "the lease's end")
+    assert one.effects() == effects
+    if policy == "hold":
+        for key, *word in ("m-a", "--complete", "200"), ("m-b", "--fail"), ("m-c", "--fail"):
+            assert hapax("resolve", "--store", redis.uri(), "--scope", "cut-hold", key, *word).code == 0
+        assert reported(one.invoke(event)) == []
+        assert one.effects() == {"a": 1, "b": 2, "c": 1}
+
+
 @pytest.mark.parametrize("make", SOURCES.values(), ids=SOURCES)
 def test_a_batch_that_comes_again_does_not_run(function, make):
     """Nothing is left of it: an empty report, and the function is not asked; also in a new process."""
