@@ -24,6 +24,7 @@ def test_the_roles_of_the_page_have_their_rights(hapax):
             done = hapax.run("bash", "-c", f"PATH={BUILD}:$PATH; {line}")
             assert done.code == 0, f"{line}: {done.err}"
         assert hapax("list", "--store", uri_of("oncall")).code == 0
+        assert "has a secret" in hapax("show", "--store", uri_of("oncall"), "k").err
         for login in ("shop_gate", "shop_api"):
             assert "permission denied" in hapax("list", "--store", uri_of(login)).err
             assert hapax("check", "--store", uri_of(login)).code in (0, 1)

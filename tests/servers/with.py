@@ -2,6 +2,7 @@
 """Runs a command with a real server: with.py KIND COMMAND ARG…
 
 KIND: redis redis-aof redis-tls cluster cluster-replicas sentinel postgres pgbouncer postgres-bare pgbouncer-bare
+      pgbouncer-statement (in its statement mode)
       hybrid hybrid3 (over three Redis) hybrid-sentinel rabbitmq
       kafka (without topics; started again whenever it dies, HAPAX_SERVER_PID is the first one's)
       sqs (a stand-in without queues)
@@ -62,9 +63,10 @@ def start(kind, servers):
         return f"hybrid:{','.join(start(lock, servers) for lock in locks)}+{start('postgres', servers)}"
     if kind == "move":
         return f"move:{start('redis', servers)}+{start('postgres', servers)}"
-    if kind.removesuffix("-bare") in ("postgres", "pgbouncer"):
+    if kind.removesuffix("-bare") in ("postgres", "pgbouncer", "pgbouncer-statement"):
         postgres = add(Postgres())
-        door = add(PgBouncer(postgres)) if kind.startswith("pgbouncer") else postgres
+        mode = "statement" if kind.endswith("-statement") else "transaction"
+        door = add(PgBouncer(postgres, pool_mode=mode)) if kind.startswith("pgbouncer") else postgres
         database = postgres.database()
         if not kind.endswith("-bare"):
             subprocess.run([str(HAPAX), "init", "--store", postgres.uri(database)], check=True, stdout=sys.stderr,
