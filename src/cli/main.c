@@ -9,26 +9,6 @@
 #include <string.h>
 #include <sys/resource.h>
 
-const struct cli_command *cli_command_find(const char *name)
-{
-    for (size_t i = 0; cli_commands[i]; i++)
-        if (strcmp(cli_commands[i]->name, name) == 0)
-            return cli_commands[i];
-    return NULL;
-}
-
-void cli_command_advice(char out[128], const char *word)
-{
-    struct cli_nearest nearest = {.word = word, .len = strlen(word)};
-
-    for (size_t i = 0; cli_commands[i]; i++)
-        cli_nearest_look(&nearest, cli_commands[i]->name);
-    if (nearest.name)
-        (void)snprintf(out, 128, ": did you mean \"%s\"?", nearest.name);
-    else
-        (void)snprintf(out, 128, "; \"hapax help\" lists them");
-}
-
 static enum cli_exit run(const struct cli_command *command, int argc, char **argv)
 {
     struct cli_args *args = cli_args_new(command);

@@ -50,3 +50,25 @@ void cli_nearest_look(struct cli_nearest *nearest, const char *name)
     nearest->name = name;
     nearest->far = far;
 }
+
+/* ---- commands ------------------------------------------------------------------------ */
+
+const struct cli_command *cli_command_find(const char *name)
+{
+    for (size_t i = 0; cli_commands[i]; i++)
+        if (strcmp(cli_commands[i]->name, name) == 0)
+            return cli_commands[i];
+    return NULL;
+}
+
+void cli_command_advice(char out[128], const char *word)
+{
+    struct cli_nearest nearest = {.word = word, .len = strlen(word)};
+
+    for (size_t i = 0; cli_commands[i]; i++)
+        cli_nearest_look(&nearest, cli_commands[i]->name);
+    if (nearest.name)
+        (void)snprintf(out, 128, ": did you mean \"%s\"?", nearest.name);
+    else
+        (void)snprintf(out, 128, "; \"hapax help\" lists them");
+}
