@@ -65,7 +65,7 @@ def command_of(build, test, file):
     if test.startswith("tests/"):
         cases = test.split()
         targets = ["hapax", "tests/store/op"] if not file.startswith("sql/") or "/e2e/" in test else []
-        if test.startswith("tests/e2e/gate/"):
+        if test.startswith(("tests/e2e/gate/", "tests/store/test_dynamodb")): # some cases of which have a gate
             targets.append(MODULE)
         words = ["/usr/bin/python3", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *cases]
         return words, env, targets, ROOT

@@ -897,7 +897,7 @@ static void stands(struct hapax_store *store, const struct suite *suite, unsigne
 static void an_imported_record_is_what_it_was(const struct suite *suite)
 {
     struct hapax_store *store = open_store(suite);
-    struct hapax_record record = foreign(store, suite, 1);
+    struct hapax_record record = foreign(store, suite, 1), late;
     struct hapax_op op = import(store, suite, 1, &record);
 
     expect(&op, HAPAX_OK);
@@ -930,6 +930,21 @@ static void an_imported_record_is_what_it_was(const struct suite *suite)
     op = claim_briefly(store, suite, 2, 1, HAPAX_EXPIRED_RECONCILE);
     expect(&op, HAPAX_CLAIMED);
     CHECK(op.record.attempt == 8 && op.record.fence > record.fence, "the attempt fell");
+    /* A claim that lives stays, whatever became of it there. */
+    record = foreign(store, suite, 3);
+    record.state = HAPAX_STATE_STARTED;
+    record.lease_until_us = record.updated_us + 3600000 * MS;
+    record.outcome = (struct hapax_outcome){0};
+    record.retention_ms = HAPAX_FOREVER_MS;
+    op = import(store, suite, 3, &record);
+    expect(&op, HAPAX_OK);
+    late = record;
+    late.state = HAPAX_STATE_UNKNOWN;
+    late.lease_until_us = 0;
+    late.updated_us += MS;
+    op = import(store, suite, 3, &late);
+    expect(&op, HAPAX_FOUND);
+    stands(store, suite, 3, &record);
     hapax_store_close(store);
 }
 

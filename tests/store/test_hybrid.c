@@ -383,6 +383,30 @@ CASE_WITH(large_copies_are_replayed, set_up, tear_down)
 
 /* ---- lies ---------------------------------------------------------------------------- */
 
+/* What an older claim still tells replaces no hint of a later one. */
+CASE_WITH(a_hint_of_a_later_claim_stays, set_up, tear_down)
+{
+    struct bed *bed = *state;
+    struct hapax_mark mark = {{'x'}};
+    struct hapax_op first = claim(bed, bed->store, '1');
+    struct bed next = *bed;
+    uint8_t value[VALUE_MAX];
+    struct hapax__hint hint;
+    size_t len;
+
+    expect(first, HAPAX_CLAIMED);
+    first.record.fence++;
+    set_hint(&bed->id, hapax__hint_lock(&bed->arena, &first.record, &mark));
+    expect(run(bed->store, op_of(bed, HAPAX_OP_RENEW, '1')), HAPAX_OK);
+    next.id.bytes[0] ^= 1;
+    expect(claim(&next, bed->store, '1'), HAPAX_CLAIMED);
+    expect(run(bed->store, op_of(&next, HAPAX_OP_RENEW, '1')), HAPAX_OK);
+    (void)await_hint(&next.id, '1', value); /* what was told before came before */
+    len = get_hint(&bed->id, value);
+    assert_true(hapax__hint_read(&hint, &bed->id, (struct hapax_span){value, len}, NULL));
+    assert_int_equal(hint.record.fence, first.record.fence);
+}
+
 /* The lock of an attempt that is over by PostgreSQL's clock, though Redis keeps it for ever. */
 CASE_WITH(a_lock_of_the_dead_ends_with_its_lease, set_up, tear_down)
 {

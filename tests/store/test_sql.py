@@ -261,6 +261,9 @@ def test_the_short_way_is_the_tables(db, more):
     again = begin(conn, "new", **more)
     assert {**again, "fence": 0} == {**long, "fence": 0}
     assert (again["verdict"], again["attempt"], again["stale"]) == ("completed", 1, False)
+    for other in ("caller", "fingerprint"):
+        answer = begin(conn, "new", **{**more, other: b"o" * 32})
+        assert (answer["verdict"], answer["body"]) == ("mismatch", None)
     assert {name: short[name] for name in again if name in short and name != "verdict"} == \
         {name: again[name] for name in short if name in again and name != "verdict"}
 
@@ -560,6 +563,14 @@ def test_a_row_that_was_rewritten_is_judged_again(db):
     operator.commit()
     assert done.result(PATIENCE)["verdict"] == "ok"
     assert db.run("SELECT state, hold, spent FROM hapax.operations WHERE scope = 'shop'") == [(2, True, 7)]
+    # The same by the tables, which a FAIL asks.
+    token = begin(conn, "other")["token"]
+    ask(operator, "UPDATE hapax.operations SET spent = 7 WHERE state = 1")
+    done = later(ask, conn, "SELECT hapax.fail(%s)", token)
+    waits(db, conn)
+    operator.commit()
+    done.result(PATIENCE)
+    assert db.run("SELECT state, spent FROM hapax.operations WHERE state <> 2") == [(3, 8)]
 
 
 # A row that is inserted by hand while a claim of its id is under way is found, not lost, and not claimed.

@@ -346,6 +346,24 @@ CASE(json_has_limits)
 
 /* ---- requests -------------------------------------------------------------------------- */
 
+/* A read that is not consistent may show what was there before an answered write. */
+CASE(each_read_is_consistent)
+{
+    const struct hapax_op op = {.kind = HAPAX_OP_LIST};
+    const struct hapax__ddb_chunks chunks = {.count = 1, .len = 5};
+    const struct hapax_id id = {{1}};
+    struct hapax__json_out out = {0};
+    const char *read = "\"ConsistentRead\":true";
+
+    hapax__ddb_ask_get(&out, "shop", &id);
+    assert_true(says(&out, read));
+    hapax__ddb_ask_get_chunk(&out, "shop", &id, &chunks, 0);
+    assert_true(says(&out, read));
+    hapax__ddb_ask_scan(&out, "shop", &op, &id, 10, 77);
+    assert_true(says(&out, read));
+    free(out.bytes);
+}
+
 /* A LIST asks for the states it shows, and goes on behind all parts of the last id. */
 CASE(a_scan_asks_for_what_is_listed)
 {

@@ -153,6 +153,10 @@ def test_policies_come_from_line_file_and_begin(hapax, store):
             assert client.finish(run.op, "failed").answer == "fresh"
         assert client.once("mine").answer == "failed"
         assert client.run("mine", policy={"attempts_max": 9, "lease": "1s"}).attempt == 4
+        # What stands beside a profile wins, before it and behind it.
+        for key, beside in (("a" * 16, {"owner_required": "off", "profile": "payments"}),
+                            ("b" * 16, {"profile": "payments", "owner_required": "off"})):
+            assert client.once(key, policy=beside).answer == "fresh"
 
 
 @pytest.mark.parametrize("text, words", [
@@ -439,6 +443,9 @@ def test_messages_are_told_what_becomes_of_them(client):
     cut = client.run("u", **{"as": "message"})
     client.end(cut.op, None, refuse=600 * "ü")
     assert client.wait(cut.op, "ANSWER").line == 127 * "ü" + "\ufffd"
+    answered = client.run("f", **{"as": "message"})
+    client.end(answered.op, None, status=404)
+    assert client.wait(answered.op, "ANSWER").do == "retry"
     hold = {"on_expired": "hold"}
     assert ask("e", "unknown", policy=hold).do == "park"
     assert ask("e", policy=hold, message={"unknown": "dead"}).do == "dead"

@@ -1,4 +1,5 @@
 """hapax door where somebody dies: clients, the door, the store."""
+import base64
 import os
 import re
 import signal
@@ -403,6 +404,17 @@ def test_a_ticket_that_is_none_is_refused(hapax, store, ticket):
         client.send("RESUME", 1, {"ticket": ticket})
         fault = client.wait(1, "FAULT")
         assert "ticket" in fault.text and fault.error in ("invalid", "unsupported")
+
+
+def test_a_ticket_with_a_rest_is_refused(hapax, store):
+    """It is of another version, or damaged."""
+    door = Door(hapax, store)
+    with door.client() as client:
+        ticket = base64.b64decode(client.run().ticket) + b"\0"
+    with door.client() as client:
+        client.send("RESUME", 1, {"ticket": base64.b64encode(ticket).decode()})
+        frame = client.wait(1)
+        assert frame.kind == "FAULT" and "ticket" in frame.text
 
 
 def test_a_nonce_that_this_door_knows_is_no_claim_of_its_own(hapax, store):

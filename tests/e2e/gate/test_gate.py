@@ -484,8 +484,9 @@ def test_a_refusal_is_passed_on_and_a_retry_runs(gate, api, status):
 @pytest.mark.parametrize("status", [400, 404, 409, 422, 301])
 def test_a_final_error_is_replayed(gate, api, status):
     """Other 4xx and 3xx are the operation's outcome."""
-    assert gate.post(f"/status/{status}", "k").replayed == "false"
-    assert gate.post(f"/status/{status}", "k").replayed == "true"
+    for replayed in ("false", "true"):
+        answer = gate.post(f"/status/{status}", "k")
+        assert (answer.status, answer.replayed) == (status, replayed)
 
 
 @pytest.mark.parametrize("status", [409, 423, 429])
@@ -636,8 +637,10 @@ def test_a_cut_response_is_an_honest_error(gate, api, path):
 
 
 def test_a_truncated_response_says_so(gate):
-    """The client never gets half of a body under a 200."""
+    """The client never gets half of a body under a 200, and what was cut is no outcome."""
     assert gate.post("/trunc", "k").problem == "response-truncated"
+    assert gate.post("/operated/trunc", "held").problem == "response-truncated"
+    assert gate.post("/operated/trunc", "held").problem == "unknown-outcome"
 
 
 def test_unknown_under_hold_is_left_to_an_operator(gate, api):
