@@ -333,6 +333,21 @@ CASE(one_in_flight_is_asked_for_again)
     expect_wait(&asked, HAPAX__WAIT_RETURN, 10);
 }
 
+/* The lease is over, and its outcome is still being stored: nobody can tell for how long. */
+CASE(one_in_flight_whose_lease_is_over_is_asked_for_with_growing_pauses)
+{
+    struct asked asked;
+
+    asked_init(&asked, HAPAX_ANSWER_IN_FLIGHT, (enum hapax_class)0);
+    asked.ended.retry_after_ms = 0;
+    expect_wait(&asked, HAPAX__WAIT_DUPLICATE, 100);
+    asked.before.wait = HAPAX__WAIT_DUPLICATE;
+    asked.before.waits = 3;
+    expect_wait(&asked, HAPAX__WAIT_DUPLICATE, 800);
+    asked.before.waits = 60;
+    expect_wait(&asked, HAPAX__WAIT_DUPLICATE, 30000);
+}
+
 CASE(an_unknown_operation_is_given_up_unless_a_hook_may_tell)
 {
     struct asked asked;

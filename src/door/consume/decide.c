@@ -186,10 +186,12 @@ static struct hapax__decision by_class(const struct rule *r)
     }
 }
 
+/* Where the lease is over, or not known, the pauses alone count: the other attempt may be waiting
+ * for the store to take its outcome, for as long as the store is away. */
 static struct hapax__decision in_flight(const struct rule *r)
 {
     int64_t lease_ms = r->consumer->policy.lease_ms;
-    int64_t after_ms = r->ended->retry_after_ms < 0 ? lease_ms : r->ended->retry_after_ms + 1;
+    int64_t after_ms = r->ended->retry_after_ms <= 0 ? lease_ms : r->ended->retry_after_ms + 1;
     struct hapax__decision decision;
 
     after_ms = hapax__least(hapax__least(after_ms, lease_ms),
