@@ -7,11 +7,13 @@ rest, and the simulator runs until a rule is broken. A mistake that survives, or
 longer in the source exactly once, fails the test: then the simulator has a gap, or the list is
 out of date. A change that no schedule could tell from the original does not belong here. --small
 plays them in the small worlds instead, and only says how many are caught: two clients without
-limits, operators and purges do not meet all of them. --move plays those of a move from store to store (move.c).
+limits, operators and purges do not meet all of them. --move plays those of a move from store to store (move.c), --loops
+those of the loops in simulated processes (loops), which are linked with the libraries of a build.
 
     mutants.py SOURCE_ROOT [--only NAME] [--schedules N] [--jobs N] [--texts]
     mutants.py SOURCE_ROOT --small "STEPS FAULTS" [--only NAME] [--jobs N]
     mutants.py SOURCE_ROOT --move [--only NAME] [--schedules N] [--jobs N]
+    mutants.py SOURCE_ROOT --loops BUILD [--only NAME] [--schedules N] [--jobs N]
 """
 import argparse
 import concurrent.futures
@@ -20,6 +22,8 @@ import re
 import subprocess
 import sys
 import tempfile
+
+from mutants_loops import LOOPS
 
 CORE = ["breaker", "class", "drive", "flow", "limit", "waiters", "trace", "machine", "record", "policy",
         "id", "../base/units"]
@@ -476,12 +480,24 @@ def compile_source(root, source, output, include_dir, *flags):
     compiler = os.environ.get("CC", "cc").split()
     subprocess.run(
         [*compiler, *FLAGS, "-include", f"{root}/src/base/poison.h", "-I", f"{root}/include",
-         "-I", f"{root}/src", "-I", include_dir, *flags, "-c", source, "-o", output], check=True)
+         "-I", f"{root}/src", "-I", "/usr/include/postgresql", "-I", include_dir, *flags, "-c", source, "-o", output],
+        check=True)
 
 
-def link(objects, output):
+LIBRARIES = ["-lcrypto"]
+
+
+def link(objects, output, libraries):
     compiler = os.environ.get("CC", "cc").split()
-    subprocess.run([*compiler, *objects, "-lcrypto", "-o", output], check=True)
+    subprocess.run([*compiler, *objects, *libraries, "-o", output], check=True)
+
+
+def loop_libraries(root, build):
+    """What a loop is linked with beside its own objects, which stand before."""
+    packages = ["libcrypto", "libssl", "libpq", "libcurl", "librabbitmq", "rdkafka", "libmicrohttpd"]
+    libraries = subprocess.run(["pkg-config", "--libs", *packages], stdout=subprocess.PIPE, text=True, check=True)
+    return [f"{build}/libhapax-consume.a", f"{build}/libhapax.a", f"-Wl,@{root}/tests/sim/loops/wraps",
+            *libraries.stdout.split(), "-pthread"]
 
 
 def run_sim(sim, arguments):
@@ -512,7 +528,7 @@ def planted(root, mutant):
         return None, f"{path}: {error}"
 
 
-def try_mutant(root, work, objects, mutant, arguments):
+def try_mutant(root, work, objects, mutant, arguments, libraries):
     name, path = mutant[:2]
     source = f"{work}/{name}.c"
     mistaken, why_not = planted(root, mutant)
@@ -522,7 +538,7 @@ def try_mutant(root, work, objects, mutant, arguments):
         file.write(mistaken)
     compile_source(root, source, f"{work}/{name}.o", os.path.dirname(f"{root}/{path}"), "-O0")
     changed = f"{work}/{os.path.basename(path)[:-2]}.o"
-    link([o for o in objects if o != changed] + [f"{work}/{name}.o"], f"{work}/{name}.sim")
+    link([o for o in objects if o != changed] + [f"{work}/{name}.o"], f"{work}/{name}.sim", libraries)
     try:
         found = run_sim(f"{work}/{name}.sim", arguments)
     except subprocess.TimeoutExpired:
@@ -540,26 +556,48 @@ def main():
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--small")
     parser.add_argument("--move", action="store_true")
+    parser.add_argument("--loops", metavar="BUILD")
     parser.add_argument("--texts", action="store_true", help="only look whether each text is there once")
     args = parser.parse_args()
     if args.texts:
-        sys.exit("\n".join(f"{m[0]}: {why}" for m in MUTANTS + MOVES if (why := planted(args.root, m)[1])) or None)
-    chosen = [m for m in (MOVES if args.move else MUTANTS) if args.only in (None, m[0])]
+        every = sum(LOOPS.values(), MUTANTS + MOVES)
+        sys.exit("\n".join(f"{m[0]}: {why}" for m in every if (why := planted(args.root, m)[1])) or None)
+    core = [f"{args.root}/src/core/{n}.c" for n in CORE]
+    here = f"{args.root}/tests/sim"
+    if args.loops:
+        plays = [([f"{here}/loops/{n}.c" for n in (name, "seeds", "store", "threads")], mutants,
+                  ["--schedules", str(min(args.schedules, 30000))], ["--schedules", "300"],
+                  loop_libraries(args.root, args.loops)) for name, mutants in LOOPS.items()]
+    elif args.small:
+        plays = [(core + [f"{here}/{n}.c" for n in SMALL], MUTANTS, args.small.split(), args.small.split(), LIBRARIES)]
+    elif args.move:
+        plays = [(core + [f"{here}/{n}.c" for n in MOVE], MOVES, ["--schedules", str(args.schedules)],
+                  ["--schedules", "2000"], LIBRARIES)]
+    else:
+        plays = [(core + [f"{here}/{n}.c" for n in SIM], MUTANTS, ["--schedules", str(args.schedules), "--jobs", "1"],
+                  ["--schedules", "2000"], LIBRARIES)]
+    chosen = survivors = 0
+    for sources, mutants, arguments, few, libraries in plays:
+        mutants = [m for m in mutants if args.only in (None, m[0])]
+        chosen += len(mutants)
+        survivors += play(args, sources, mutants, arguments, few, libraries) if mutants else 0
+    print(f"{chosen - survivors} of {chosen} planted mistakes caught")
+    return 1 if (survivors and not args.small) or not chosen else 0
+
+
+def play(args, sources, mutants, arguments, few, libraries):
+    """Plays each of the mistakes with one simulator; few: what finds nothing in the sources as they are."""
     survivors = 0
     with tempfile.TemporaryDirectory() as work, \
             concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        sources = [f"{args.root}/src/core/{n}.c" for n in CORE]
-        sources += [f"{args.root}/tests/sim/{n}.c" for n in (SMALL if args.small else MOVE if args.move else SIM)]
         objects = [f"{work}/{os.path.basename(source)[:-2]}.o" for source in sources]
         list(pool.map(lambda pair: compile_source(args.root, *pair, f"{args.root}/tests/sim"),
                       zip(sources, objects)))
-        link(objects, f"{work}/sim")
-        arguments = args.small.split() if args.small else ["--schedules", str(args.schedules)]
-        arguments += [] if args.small or args.move else ["--jobs", "1"]
-        if run_sim(f"{work}/sim", args.small.split() if args.small else ["--schedules", "2000"]):
+        link(objects, f"{work}/sim", libraries)
+        if run_sim(f"{work}/sim", few):
             sys.exit("the simulator finds a violation in the sources as they are")
-        jobs = [pool.submit(try_mutant, args.root, work, objects, m, arguments)
-                for m in chosen]
+        jobs = [pool.submit(try_mutant, args.root, work, objects, m, arguments, libraries)
+                for m in mutants]
         for job in jobs:
             name, caught, why_not = job.result()
             if caught:
@@ -567,8 +605,7 @@ def main():
             else:
                 survivors += 1
                 print(f"SURVIVED {name}: {why_not}", flush=True)
-    print(f"{len(chosen) - survivors} of {len(chosen)} planted mistakes caught")
-    return 1 if (survivors and not args.small) or not chosen else 0
+    return survivors
 
 
 if __name__ == "__main__":

@@ -1,0 +1,803 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "threads.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/types.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#define THREADS    128
+#define STACK      (128u << 10)
+#define FDS        64
+#define FD_FIRST   5000
+#define MEMORY     ((size_t)16 << 20) /* of one life of a process */
+#define STEPS_MAX  2000000u
+#define EPOCH_US   INT64_C(1700000000000000)
+#define NEVER      INT64_MAX
+#define CHANGES    60 /* 1000ths of calls that give the turn away */
+#define ALIGNED(n) (((n) + 15u) & ~(size_t)15u)
+
+struct thread {
+    bool used, started, ended;
+    int proc;
+    int64_t wake_us; /* NEVER: only by who wakes it */
+    const void *waits_for; /* a mutex, a condition, a semaphore or a thread */
+    struct pollfd *fds; /* or these */
+    nfds_t fd_count;
+    void *(*run)(void *);
+    void *arg;
+    ucontext_t first;
+    jmp_buf env;
+};
+
+struct descriptor {
+    bool used;
+    int proc;
+    uint64_t value;
+};
+
+/* What stands in the memory of a pthread_mutex_t or a sem_t. */
+struct lock {
+    int owner; /* a thread's number + 1 */
+    uint32_t life;
+};
+
+uint64_t sim_random;
+int64_t sim_now_us;
+bool sim_failed, sim_trace;
+char sim_rule[200];
+uint64_t sim_hash;
+unsigned sim_no_memory;
+struct process sim_procs[PROCS + 1];
+void (*process_over)(int proc, bool killed);
+
+static struct thread threads[THREADS];
+static uint32_t lives[THREADS]; /* which thread of this number it is */
+static struct thread *running;
+static jmp_buf scheduler;
+static uint8_t *stacks;
+static struct descriptor fds[FDS];
+static uint8_t *memory[PROCS];
+static size_t memory_used[PROCS];
+static unsigned steps;
+
+/* ---- chance, rules ----------------------------------------------------------------------- */
+
+uint64_t draw(void)
+{
+    uint64_t z = sim_random += UINT64_C(0x9e3779b97f4a7c15);
+
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+int64_t between(int64_t low, int64_t high)
+{
+    assert(low <= high);
+    return low + (int64_t)(draw() % (uint64_t)(high - low + 1));
+}
+
+bool chance(unsigned thousandths)
+{
+    return thousandths > 0 && draw() % 1000 < thousandths;
+}
+
+static void put(const char *format, va_list args)
+{
+    printf("%12.3f ms p%d ", (double)sim_now_us / 1000, process_now());
+    vprintf(format, args);
+    putchar('\n');
+    fflush(stdout);
+}
+
+void say(const char *format, ...)
+{
+    va_list args;
+
+    if (!sim_trace)
+        return;
+    va_start(args, format);
+    put(format, args);
+    va_end(args);
+}
+
+void violate(const char *format, ...)
+{
+    va_list args;
+
+    if (sim_failed)
+        return;
+    sim_failed = true;
+    va_start(args, format);
+    vsnprintf(sim_rule, sizeof(sim_rule), format, args);
+    va_end(args);
+    say("VIOLATION: %s", sim_rule);
+}
+
+/* ---- turns ------------------------------------------------------------------------------- */
+
+int process_now(void)
+{
+    return running ? running->proc : THE_WORLD;
+}
+
+static void give_turn(void)
+{
+    if (_setjmp(running->env) == 0)
+        _longjmp(scheduler, 1);
+}
+
+static void wait_until(int64_t wake_us, const void *what)
+{
+    running->wake_us = wake_us;
+    running->waits_for = what;
+    give_turn();
+    running->waits_for = NULL;
+}
+
+static void wake(struct thread *thread)
+{
+    if (thread->wake_us > sim_now_us)
+        thread->wake_us = sim_now_us + between(0, 30);
+}
+
+static unsigned wake_all(const void *what, unsigned most)
+{
+    unsigned n = 0;
+    int begin = (int)between(0, THREADS - 1);
+
+    for (int i = 0; i < THREADS && n < most; i++) {
+        struct thread *thread = &threads[(begin + i) % THREADS];
+
+        if (!thread->used || thread->ended || thread->waits_for != what)
+            continue;
+        thread->waits_for = NULL;
+        wake(thread);
+        n++;
+    }
+    return n;
+}
+
+void pass_us(int64_t us)
+{
+    wait_until(sim_now_us + us, NULL);
+}
+
+void step(void)
+{
+    struct process *process;
+
+    if (!running || running->proc == THE_WORLD)
+        return;
+    process = &sim_procs[running->proc];
+    if (++steps > STEPS_MAX)
+        violate("a loop turns for ever");
+    if (process->dies_in > 0 && --process->dies_in == 0) {
+        process_kill(running->proc);
+        give_turn();
+    }
+    if (sim_failed || chance(CHANGES))
+        pass_us(between(0, 60));
+}
+
+static void thread_main(void)
+{
+    struct thread *self = running;
+
+    (void)self->run(self->arg);
+    self = running;
+    self->ended = true;
+    (void)wake_all(self, THREADS);
+    give_turn();
+    abort();
+}
+
+static struct thread *new_thread(int proc, void *(*run)(void *), void *arg)
+{
+    int i = 0;
+
+    while (i < THREADS && threads[i].used)
+        i++;
+    assert(i < THREADS);
+    threads[i] = (struct thread){
+        .used = true, .proc = proc, .wake_us = sim_now_us + between(0, 50), .run = run, .arg = arg};
+    lives[i]++;
+    getcontext(&threads[i].first);
+    threads[i].first.uc_stack.ss_sp = stacks + (size_t)i * STACK;
+    threads[i].first.uc_stack.ss_size = STACK;
+    makecontext(&threads[i].first, thread_main, 0);
+    return &threads[i];
+}
+
+/* Enters a thread, until it gives its turn away. */
+static void enter(struct thread *thread)
+{
+    running = thread;
+    if (_setjmp(scheduler) == 0) {
+        if (thread->started)
+            _longjmp(thread->env, 1);
+        thread->started = true;
+        setcontext(&thread->first);
+    }
+    running = NULL;
+}
+
+static int64_t due_of(const struct thread *thread)
+{
+    int64_t until_us = sim_procs[thread->proc].stopped_until_us;
+
+    return thread->wake_us < until_us ? until_us : thread->wake_us;
+}
+
+void threads_run(int64_t until_us)
+{
+    while (!sim_failed) {
+        struct thread *next = NULL;
+
+        for (int i = 0; i < THREADS; i++)
+            if (threads[i].used && !threads[i].ended &&
+                (!next || due_of(&threads[i]) < due_of(next)))
+                next = &threads[i];
+        if (!next || due_of(next) == NEVER || due_of(next) > until_us)
+            break;
+        if (sim_now_us < due_of(next))
+            sim_now_us = due_of(next);
+        sim_hash = (sim_hash ^ (uint64_t)sim_now_us ^ (uint64_t)(next - threads) << 56) *
+                   UINT64_C(0x100000001b3);
+        next->wake_us = NEVER;
+        enter(next);
+        if (next->ended && next->used && next->proc == THE_WORLD)
+            next->used = false;
+    }
+    if (!sim_failed && sim_now_us < until_us && until_us != NEVER)
+        sim_now_us = until_us;
+}
+
+void threads_reset(uint64_t seed)
+{
+    if (!stacks) {
+        stacks = mmap(NULL, (size_t)THREADS * STACK, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        assert(stacks != MAP_FAILED);
+        for (int i = 0; i < PROCS; i++) {
+            memory[i] =
+                mmap(NULL, MEMORY, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            assert(memory[i] != MAP_FAILED);
+        }
+    }
+    memset(threads, 0, sizeof(threads));
+    memset(fds, 0, sizeof(fds));
+    memset(sim_procs, 0, sizeof(sim_procs));
+    memset(memory_used, 0, sizeof(memory_used));
+    sim_random = seed * UINT64_C(0xd1342543de82ef95) + 1;
+    sim_now_us = 0;
+    sim_failed = false;
+    sim_hash = 0;
+    steps = sim_no_memory = 0;
+    running = NULL;
+}
+
+/* ---- processes --------------------------------------------------------------------------- */
+
+static void forget(int proc, bool killed)
+{
+    sim_procs[proc].alive = false;
+    for (int i = 0; i < THREADS; i++)
+        if (threads[i].used && threads[i].proc == proc) {
+            threads[i].ended = true;
+            threads[i].used = &threads[i] == running;
+        }
+    for (int i = 0; i < FDS; i++)
+        if (fds[i].proc == proc)
+            fds[i].used = false;
+    if (process_over)
+        process_over(proc, killed);
+    /* Who still reads what a dead process has had is to notice. */
+    memset(memory[proc], 0xdb, memory_used[proc]);
+}
+
+void process_kill(int proc)
+{
+    if (!sim_procs[proc].alive)
+        return;
+    say("KILLED p%d", proc);
+    forget(proc, true);
+}
+
+static void *process_main(void *arg)
+{
+    int proc = running->proc;
+
+    ((void (*)(int))(uintptr_t)arg)(proc);
+    for (int i = 0; i < THREADS; i++)
+        if (threads[i].used && !threads[i].ended && threads[i].proc == proc &&
+            &threads[i] != running)
+            violate("a thread is left when its process has ended");
+    forget(proc, false);
+    return NULL;
+}
+
+void process_begin(int proc, void (*run)(int proc))
+{
+    struct process *process = &sim_procs[proc];
+
+    assert(!process->alive);
+    *process = (struct process){.life = process->life + 1, .alive = true};
+    process->offset_us = between(0, 1000 * SECOND);
+    memory_used[proc] = 0;
+    for (int i = 0; i < THREADS; i++) /* one that was killed in its own turn */
+        if (threads[i].proc == proc && threads[i].ended)
+            threads[i].used = false;
+    (void)new_thread(proc, process_main, (void *)(uintptr_t)run);
+}
+
+struct world_run {
+    void (*run)(void *);
+    void *arg;
+};
+
+static void *world_main(void *arg)
+{
+    struct world_run *one = arg, copy = *one;
+
+    free(one);
+    copy.run(copy.arg);
+    return NULL;
+}
+
+void world_thread(void (*run)(void *arg), void *arg)
+{
+    struct thread *before = running;
+    struct world_run *one;
+
+    running = NULL; /* its memory is the test's */
+    one = malloc(sizeof(*one));
+    assert(one);
+    *one = (struct world_run){run, arg};
+    running = before;
+    (void)new_thread(THE_WORLD, world_main, one);
+}
+
+/* ---- the calls --------------------------------------------------------------------------- */
+
+/* The linker's names, which no header declares. */
+#define WRAPPED(type, name, ...)                                                                   \
+    type __wrap_##name(__VA_ARGS__);                                                               \
+    type __real_##name(__VA_ARGS__);                                                               \
+    type __wrap_##name(__VA_ARGS__)
+
+static bool ours(void)
+{
+    return running != NULL;
+}
+
+static struct lock *lock_of(void *memory_of_it)
+{
+    return memory_of_it;
+}
+
+static int number(const struct thread *thread)
+{
+    return (int)(thread - threads);
+}
+
+static bool is_held(const struct lock *lock)
+{
+    const struct thread *owner = &threads[lock->owner > 0 ? lock->owner - 1 : 0];
+
+    return lock->owner > 0 && owner->used && !owner->ended && lives[lock->owner - 1] == lock->life;
+}
+
+WRAPPED(int, pthread_mutex_lock, pthread_mutex_t *mutex)
+{
+    struct lock *lock = lock_of(mutex);
+
+    if (!ours())
+        return __real_pthread_mutex_lock(mutex);
+    step();
+    while (is_held(lock)) {
+        assert(lock->owner != number(running) + 1);
+        wait_until(NEVER, mutex);
+    }
+    *lock = (struct lock){number(running) + 1, lives[number(running)]};
+    return 0;
+}
+
+WRAPPED(int, pthread_mutex_unlock, pthread_mutex_t *mutex)
+{
+    struct lock *lock = lock_of(mutex);
+
+    if (!ours())
+        return __real_pthread_mutex_unlock(mutex);
+    assert(lock->owner == number(running) + 1);
+    lock->owner = 0;
+    (void)wake_all(mutex, THREADS);
+    step();
+    return 0;
+}
+
+WRAPPED(int, pthread_mutex_init, pthread_mutex_t *mutex, const pthread_mutexattr_t *attr)
+{
+    if (!ours())
+        return __real_pthread_mutex_init(mutex, attr);
+    memset(mutex, 0, sizeof(*mutex));
+    return 0;
+}
+
+WRAPPED(int, pthread_mutex_destroy, pthread_mutex_t *mutex)
+{
+    if (!ours())
+        return __real_pthread_mutex_destroy(mutex);
+    assert(!is_held(lock_of(mutex)));
+    return 0;
+}
+
+WRAPPED(int, pthread_cond_init, pthread_cond_t *cond, const pthread_condattr_t *attr)
+{
+    if (!ours())
+        return __real_pthread_cond_init(cond, attr);
+    memset(cond, 0, sizeof(*cond));
+    return 0;
+}
+
+WRAPPED(int, pthread_cond_destroy, pthread_cond_t *cond)
+{
+    return ours() ? 0 : __real_pthread_cond_destroy(cond);
+}
+
+/* It may wake without a reason, as POSIX allows. */
+WRAPPED(int, pthread_cond_wait, pthread_cond_t *cond, pthread_mutex_t *mutex)
+{
+    int64_t until_us = chance(5) ? sim_now_us + between(0, 5 * MS) : NEVER;
+
+    assert(ours() && lock_of(mutex)->owner == number(running) + 1);
+    lock_of(mutex)->owner = 0;
+    (void)wake_all(mutex, THREADS);
+    wait_until(until_us, cond);
+    return __wrap_pthread_mutex_lock(mutex);
+}
+
+WRAPPED(int, pthread_cond_signal, pthread_cond_t *cond)
+{
+    (void)wake_all(cond, 1);
+    return 0;
+}
+
+WRAPPED(int, pthread_cond_broadcast, pthread_cond_t *cond)
+{
+    (void)wake_all(cond, THREADS);
+    return 0;
+}
+
+WRAPPED(int, sem_init, sem_t *sem, int shared, unsigned value)
+{
+    if (!ours())
+        return __real_sem_init(sem, shared, value);
+    memset(sem, 0, sizeof(*sem));
+    lock_of(sem)->life = value;
+    return 0;
+}
+
+WRAPPED(int, sem_destroy, sem_t *sem)
+{
+    return ours() ? 0 : __real_sem_destroy(sem);
+}
+
+WRAPPED(int, sem_post, sem_t *sem)
+{
+    if (!ours())
+        return __real_sem_post(sem);
+    lock_of(sem)->life++;
+    (void)wake_all(sem, 1);
+    step();
+    return 0;
+}
+
+WRAPPED(int, sem_wait, sem_t *sem)
+{
+    if (!ours())
+        return __real_sem_wait(sem);
+    step();
+    while (lock_of(sem)->life == 0)
+        wait_until(NEVER, sem);
+    lock_of(sem)->life--;
+    return 0;
+}
+
+WRAPPED(int, pthread_create, pthread_t *out, const pthread_attr_t *attr, void *(*run)(void *),
+        void *arg)
+{
+    if (!ours())
+        return __real_pthread_create(out, attr, run, arg);
+    *out = (pthread_t)(number(new_thread(running->proc, run, arg)) + 1);
+    return 0;
+}
+
+WRAPPED(int, pthread_join, pthread_t which, void **result)
+{
+    struct thread *thread;
+
+    if (!ours())
+        return __real_pthread_join(which, result);
+    thread = &threads[(size_t)which - 1];
+    assert(thread->used && thread->proc == running->proc);
+    while (!thread->ended)
+        wait_until(NEVER, thread);
+    thread->used = false;
+    return 0;
+}
+
+WRAPPED(int, pthread_setname_np, pthread_t thread, const char *name)
+{
+    return ours() ? 0 : __real_pthread_setname_np(thread, name);
+}
+
+WRAPPED(int, pthread_sigmask, int how, const sigset_t *set, sigset_t *old)
+{
+    return ours() ? 0 : __real_pthread_sigmask(how, set, old);
+}
+
+/* ---- descriptors ------------------------------------------------------------------------- */
+
+static struct descriptor *descriptor_of(int fd)
+{
+    struct descriptor *one = &fds[fd - FD_FIRST];
+
+    assert(fd >= FD_FIRST && fd < FD_FIRST + FDS && one->used);
+    return one;
+}
+
+static bool is_ours(int fd)
+{
+    return ours() && fd >= FD_FIRST;
+}
+
+WRAPPED(int, eventfd, unsigned value, int flags)
+{
+    int i = 0;
+
+    if (!ours())
+        return __real_eventfd(value, flags);
+    while (i < FDS && fds[i].used)
+        i++;
+    assert(i < FDS);
+    fds[i] = (struct descriptor){true, running->proc, value};
+    return FD_FIRST + i;
+}
+
+WRAPPED(int, close, int fd)
+{
+    if (!is_ours(fd))
+        return __real_close(fd);
+    descriptor_of(fd)->used = false;
+    return 0;
+}
+
+WRAPPED(ssize_t, read, int fd, void *to, size_t size)
+{
+    struct descriptor *one;
+
+    if (!is_ours(fd))
+        return __real_read(fd, to, size);
+    step();
+    one = descriptor_of(fd);
+    assert(size == sizeof(one->value));
+    if (one->value == 0) {
+        errno = EAGAIN;
+        return -1;
+    }
+    memcpy(to, &one->value, sizeof(one->value));
+    one->value = 0;
+    return (ssize_t)sizeof(one->value);
+}
+
+WRAPPED(ssize_t, __read_chk, int fd, void *to, size_t size, size_t room)
+{
+    return is_ours(fd) ? __wrap_read(fd, to, size) : __real___read_chk(fd, to, size, room);
+}
+
+static bool polls(const struct thread *thread, int fd)
+{
+    for (nfds_t i = 0; i < thread->fd_count; i++)
+        if (thread->fds[i].fd == fd)
+            return true;
+    return false;
+}
+
+WRAPPED(ssize_t, write, int fd, const void *from, size_t size)
+{
+    struct descriptor *one;
+    uint64_t more;
+
+    if (!is_ours(fd))
+        return __real_write(fd, from, size);
+    one = descriptor_of(fd);
+    assert(size == sizeof(more));
+    memcpy(&more, from, sizeof(more));
+    one->value += more;
+    for (int i = 0; i < THREADS; i++)
+        if (threads[i].used && !threads[i].ended && threads[i].fds && polls(&threads[i], fd))
+            wake(&threads[i]);
+    step();
+    return (ssize_t)size;
+}
+
+static int look(struct pollfd *all, nfds_t n)
+{
+    int ready = 0;
+
+    for (nfds_t i = 0; i < n; i++) {
+        all[i].revents = 0;
+        if (all[i].fd >= 0 && descriptor_of(all[i].fd)->value > 0)
+            all[i].revents = POLLIN;
+        ready += all[i].revents != 0;
+    }
+    return ready;
+}
+
+static int poll_until(struct pollfd *all, nfds_t n, int64_t until_us)
+{
+    int ready;
+
+    step();
+    while ((ready = look(all, n)) == 0 && sim_now_us < until_us) {
+        running->fds = all;
+        running->fd_count = n;
+        wait_until(until_us, NULL);
+        running->fds = NULL;
+        running->fd_count = 0;
+    }
+    return ready;
+}
+
+/* A process may be late for its timer. */
+static int64_t timer(int64_t us)
+{
+    return us <= 0 ? sim_now_us : sim_now_us + us + between(0, 100);
+}
+
+WRAPPED(int, ppoll, struct pollfd *all, nfds_t n, const struct timespec *timeout,
+        const sigset_t *mask)
+{
+    if (!ours())
+        return __real_ppoll(all, n, timeout, mask);
+    return poll_until(all, n,
+                      timeout ? timer((int64_t)timeout->tv_sec * SECOND + timeout->tv_nsec / 1000)
+                              : NEVER);
+}
+
+WRAPPED(int, __ppoll_chk, struct pollfd *all, nfds_t n, const struct timespec *timeout,
+        const sigset_t *mask, size_t room)
+{
+    return ours() ? __wrap_ppoll(all, n, timeout, mask)
+                  : __real___ppoll_chk(all, n, timeout, mask, room);
+}
+
+WRAPPED(int, poll, struct pollfd *all, nfds_t n, int timeout_ms)
+{
+    if (!ours())
+        return __real_poll(all, n, timeout_ms);
+    return poll_until(all, n, timeout_ms < 0 ? NEVER : timer(timeout_ms * MS));
+}
+
+WRAPPED(int, __poll_chk, struct pollfd *all, nfds_t n, int timeout_ms, size_t room)
+{
+    return ours() ? __wrap_poll(all, n, timeout_ms) : __real___poll_chk(all, n, timeout_ms, room);
+}
+
+/* ---- clocks, random bytes, memory -------------------------------------------------------- */
+
+WRAPPED(int, clock_gettime, clockid_t id, struct timespec *out)
+{
+    int64_t us;
+
+    if (!ours())
+        return __real_clock_gettime(id, out);
+    us = sim_now_us + sim_procs[running->proc].offset_us + (id == CLOCK_REALTIME ? EPOCH_US : 0);
+    out->tv_sec = us / SECOND;
+    out->tv_nsec = us % SECOND * 1000;
+    return 0;
+}
+
+WRAPPED(ssize_t, getrandom, void *to, size_t size, unsigned flags)
+{
+    uint8_t *bytes = to;
+
+    if (!ours())
+        return __real_getrandom(to, size, flags);
+    for (size_t i = 0; i < size; i++)
+        bytes[i] = (uint8_t)draw();
+    return (ssize_t)size;
+}
+
+static bool has_memory(void)
+{
+    return running && running->proc != THE_WORLD;
+}
+
+/* Never given out twice, so that who frees too early is found. */
+WRAPPED(void *, malloc, size_t size)
+{
+    int proc = process_now();
+    size_t whole = ALIGNED(size) + 16;
+    uint8_t *at;
+
+    if (!has_memory())
+        return __real_malloc(size);
+    if (chance(sim_procs[proc].no_memory)) {
+        sim_no_memory++;
+        return NULL;
+    }
+    if (memory_used[proc] + whole > MEMORY) {
+        violate("a process takes more than %zu bytes", MEMORY);
+        give_turn();
+    }
+    at = memory[proc] + memory_used[proc];
+    memory_used[proc] += whole;
+    memcpy(at, &size, sizeof(size));
+    memset(at + 16, 0xa5, size);
+    return at + 16;
+}
+
+WRAPPED(void *, calloc, size_t n, size_t size)
+{
+    void *at;
+
+    if (!has_memory())
+        return __real_calloc(n, size);
+    at = __wrap_malloc(n * size);
+    return at ? memset(at, 0, n * size) : NULL;
+}
+
+static bool is_in_memory(const uint8_t *at)
+{
+    for (int i = 0; i < PROCS; i++)
+        if (memory[i] && at >= memory[i] && at < memory[i] + MEMORY)
+            return true;
+    return false;
+}
+
+static size_t size_at(const uint8_t *at)
+{
+    size_t size;
+
+    memcpy(&size, at - 16, sizeof(size));
+    return size;
+}
+
+WRAPPED(void, free, void *at)
+{
+    if (!is_in_memory(at)) {
+        __real_free(at);
+        return;
+    }
+    assert(size_at(at) != SIZE_MAX); /* freed before */
+    memset(at, 0xdd, size_at(at));
+    memset((uint8_t *)at - 16, 0xff, sizeof(size_t));
+}
+
+WRAPPED(void *, realloc, void *at, size_t size)
+{
+    void *to;
+
+    if (!has_memory() || (at && !is_in_memory(at)))
+        return __real_realloc(at, size);
+    to = __wrap_malloc(size);
+    if (to && at) {
+        memcpy(to, at, size_at(at) < size ? size_at(at) : size);
+        __wrap_free(at);
+    }
+    return to;
+}
