@@ -524,6 +524,12 @@ MISTAKES = [
      "    if (op->phase != HAPAX__OP_RUNNING || op->silent || op->told_lost)",
      "    if (op)",
      kill("a_stopped_client_loses_its_claim")),
+    ("door_an_end_leaves_steps_waiting", OP,
+     "        if (step->outer == op)\n"
+     "            give_up(step);",
+     "        if (false)\n"
+     "            give_up(step);",
+     door("the_end_gives_up_a_step_that_waits")),
     ("door_a_ticket_with_a_rest", TICKET,
      "    if (r.bad || r.left > 0 || t->request",
      "    if (r.bad || t->request",

@@ -4,11 +4,13 @@ import concurrent.futures
 import json
 import re
 import select
+import signal
 import struct
 
 import pytest
 from conftest import ROOT, end, read_line, wait_until
 from door_client import KINDS, Client, encode
+from process import stop
 
 
 class Door:
@@ -302,6 +304,20 @@ def test_an_operation_ends_after_its_steps(client):
     client.end(run.op)
     assert client.finish(step.op).answer == "fresh"
     assert client.wait(run.op, "ANSWER").recorded
+
+
+def test_the_end_gives_up_a_step_that_waits(hapax, store):
+    """A step whose claim is still with the store does not run once its operation has ended."""
+    keeper = hapax.keep(store)
+    with Door(hapax, store).client() as client:
+        run = client.run(policy={"timeout": "1m", "save_wait": "2m"})
+        stop(keeper.pid)
+        step = client.step(run.op, "a")
+        client.end(run.op)
+        assert client.wait(client.step(4711, "b")).kind == "FAULT"  # so both were read
+        keeper.send_signal(signal.SIGCONT)
+        assert client.wait(step).kind == "ANSWER"
+        assert client.wait(run.op, "ANSWER").recorded
 
 
 def test_what_is_no_step_is_refused(client):
