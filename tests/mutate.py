@@ -31,12 +31,16 @@ PROGRAMS = {
     "class": ["class", SIM],
     "drive": ["flow", SIM],
     "id": ["text", "record"],
+    "limit": ["limit"],
     "machine": ["machine", "machine_kept", SIM, "machine_table"],
+    "owners": ["limit"],
     "policy": ["policy"],
     "question": ["text"],
     "record": ["record"],
     "token": ["token"],
+    "trace": ["text"],
     "waiters": ["flow_mates", "flow", SIM],
+    "what": ["text"],
 }
 FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O0", "-w", "-fno-strict-aliasing", "-fPIC", "-Iinclude", "-Isrc", "-Isrc/core"]
 LIBRARIES = ["-lcmocka", "-lcrypto", "-lssl", "-lpq", "-lcurl", "-lpthread", "-lm"]

@@ -35,6 +35,8 @@ CASE(a_limit_is_a_name_and_a_number)
         assert_memory_equal(words[i], name, strlen(name));
         assert_false(hapax__limit_parse(&limits, words[i], &why)); /* stands twice */
     }
+    limits = (struct hapax__limits){0};
+    assert_true(hapax__limit_parse(&limits, "unknown=1", &why));
 }
 
 /* What is no limit is refused with what would be one, and nothing is set. */
@@ -44,7 +46,7 @@ CASE(what_is_no_limit_is_refused)
         "",          "keys",     "keys=",     "keys=5",        "keys=5/m",
         "keys=/h",   "bytes=",   "bytes=-1",  "unknown=0",     "in_flight=1x",
         "bytes=0",   "keys=0/h", "keyss=1/h", "in_flight = 1", "in_flight=10000000000000",
-        "bytes=5/h",
+        "bytes=5/h", "kays=5/h", "unknowm=1",
     };
     struct hapax__limits limits = {0};
     const struct hapax__limits none = {0};
@@ -87,6 +89,7 @@ CASE(in_flight_is_what_did_not_end)
     expect_over(&usage, &limits, NOW_US, HAPAX__LIMIT_NONE, 0);
     hapax__usage_begin(&usage, &limits, true, NOW_US);
     expect_over(&usage, &limits, NOW_US, HAPAX__LIMIT_NONE, 0);
+    assert_false(hapax__usage_is_empty(&usage, &limits, NOW_US));
     hapax__usage_begin(&usage, &limits, false, NOW_US);
     expect_over(&usage, &limits, NOW_US + DAY_US, HAPAX__LIMIT_IN_FLIGHT, 1000);
     assert_int_equal(hapax__usage_judge(&usage, &limits, false, NOW_US).limit,
@@ -123,6 +126,29 @@ CASE(new_keys_count_for_an_hour)
     }
 }
 
+/* An hour is an hour to its last microsecond, whatever the length of the parts it is counted in. */
+CASE(a_key_counts_for_its_whole_hour)
+{
+    struct hapax__limits limits = limits_of(HAPAX__LIMIT_KEYS, 1);
+
+    for (int64_t part_us = HOUR_US / 15 - 3; part_us <= HOUR_US / 15 + 3; part_us++) {
+        struct hapax__usage usage = {0};
+        int64_t last_us = 1000 * part_us - 1;
+
+        hapax__usage_begin(&usage, &limits, true, last_us);
+        for (int64_t us = 1; us <= 1000; us++) {
+            int64_t now_us = last_us + HOUR_US - us;
+            struct hapax__usage then = usage;
+            struct hapax__over over = hapax__usage_judge(&then, &limits, true, now_us);
+
+            assert_int_equal(over.limit, HAPAX__LIMIT_KEYS);
+            assert_in_range(over.retry_after_ms, 1, HOUR_US / 15 / US_PER_MS + 1);
+            now_us += over.retry_after_ms * US_PER_MS;
+            expect_over(&then, &limits, now_us, HAPAX__LIMIT_NONE, 0);
+        }
+    }
+}
+
 /* A usage whose operations have ended is empty once all has left its windows. */
 CASE(what_is_over_no_longer_counts)
 {
@@ -134,6 +160,9 @@ CASE(what_is_over_no_longer_counts)
     hapax__usage_end(&usage);
     assert_false(hapax__usage_is_empty(&usage, &limits, NOW_US + HOUR_US));
     assert_true(hapax__usage_is_empty(&usage, &limits, NOW_US + 2 * HOUR_US));
+    hapax__usage_begin(&usage, &limits, true, NOW_US + 10 * HOUR_US);
+    assert_int_equal(hapax__usage_judge(&usage, &limits, true, NOW_US + 10 * HOUR_US).limit,
+                     HAPAX__LIMIT_KEYS);
 }
 
 static void store(struct hapax__usage *usage, const struct hapax__limits *limits,
@@ -306,6 +335,8 @@ CASE(a_full_table_forgets_the_oldest)
         assert_non_null(get(t, 3000 + i));
     assert_null(find(t, 2));
     assert_int_equal(hapax__owners_forgotten(t->owners), 1);
+    for (unsigned i = 0; i < t->size; i++) /* and nobody has what it had used */
+        assert_true(hapax__usage_is_empty(find(t, 3000 + i), &t->limits, NOW_US));
     free(t->memory);
 }
 

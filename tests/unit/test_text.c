@@ -183,6 +183,7 @@ static void parameters_do_not_change_a_key(void **state)
         "\"k\";a=\"\"",
         "\"k\";a=::",
         "\"k\";a=:aGFw+/8=:",
+        "\"k\";a=:a:",
         "\"k\";a=?0;b=?1",
     };
 
@@ -490,7 +491,10 @@ static void what_an_operation_is_can_be_shown(void **state)
         {{"POST /pay", "step", "charge"}, "POST /pay step charge"},
         {{"a\r\nb\x7f\x1b[31m", "\xc2\x9b", "\xff\xc3"}, "a??b??[31m ? ??"},
         {{"\xc3\xa9t\xc3\xa9", "\xf0\x9f\x98\x80", ""}, "\xc3\xa9t\xc3\xa9 \xf0\x9f\x98\x80"},
+        {{"\xc2\x9f\xc2\xa0", "", ""}, "?\xc2\xa0"},
     };
+    const struct hapax_span half = {(const uint8_t *)"a\xc3\xa9", 2};
+    uint8_t shown[HAPAX_WHAT_MAX];
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct hapax_span parts[3];
@@ -503,6 +507,8 @@ static void what_an_operation_is_can_be_shown(void **state)
         assert_int_equal(len, strlen(cases[i].what));
         assert_memory_equal(out, cases[i].what, len);
     }
+    assert_int_equal(hapax_what(shown, &half, 1), 2);
+    assert_memory_equal(shown, "a?", 2);
 }
 
 /* Where no room is left for the blank before a part, the part before it is cut. */
@@ -869,6 +875,7 @@ static void a_traceparent_is_read_as_the_standard_says(void **state)
         {"cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", TRACE},
         {"cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-what-comes", TRACE},
         {"cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01.what", NULL},
+        {"01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-what-comes", TRACE},
         {"", NULL},
         {TRACE "-", NULL},
         {"ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", NULL},
@@ -912,22 +919,27 @@ static void a_trace_is_taken_off_an_outcomes_headers(void **state)
         {"A: b\r\nHapax-Trace: " TRACE "\r\n", "", "A: b\r\nHapax-Trace: " TRACE "\r\n"},
         {"Hapax-Trace: " TRACE "-1\r\n", "", "Hapax-Trace: " TRACE "-1\r\n"},
         {"Hapax-Trace: " TRACE "\n\n", "", "Hapax-Trace: " TRACE "\n\n"},
+        {"Other-Trace: " TRACE "\r\n", "", "Other-Trace: " TRACE "\r\n"},
+        {"Hapax-Trace:\t" TRACE "\r\n", "", "Hapax-Trace:\t" TRACE "\r\n"},
+        {"Hapax-Trace: cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\n", TRACE, ""},
         {"Hapax-Trace: x0-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\n", "",
          "Hapax-Trace: x0-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\n"},
     };
-    uint8_t line[HAPAX__TRACE_LINE];
+    uint8_t line[HAPAX__TRACE_LINE + 1] = {0};
 
     (void)state;
+    line[HAPAX__TRACE_LINE] = 'x';
     for (size_t i = 0; i < COUNT(cases); i++) {
         struct hapax_span headers = hapax_str(cases[i].headers);
-        char trace[HAPAX_TRACE_MAX];
+        char trace[HAPAX_TRACE_MAX + 1] = {0};
 
+        memset(trace, 'x', HAPAX_TRACE_MAX);
         hapax__trace_take(trace, &headers);
         assert_string_equal(trace, cases[i].trace);
         assert_true(hapax__is(headers, cases[i].left));
     }
     hapax__trace_line(line, TRACE);
-    assert_memory_equal(line, "Hapax-Trace: " TRACE "\r\n", sizeof(line));
+    assert_memory_equal(line, "Hapax-Trace: " TRACE "\r\nx", sizeof(line));
 }
 
 int main(void)
