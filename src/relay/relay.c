@@ -62,6 +62,7 @@ struct item {
     struct hapax__letter letter;
     struct hapax__publication publication;
     enum state state;
+    bool leaves; /* it was with the sink when the others were left: it is not sent again */
     int64_t begun_us; /* to be published */
     struct item *next; /* of its aggregate */
     struct item *next_bucket; /* of the first items of chains */
@@ -252,7 +253,8 @@ static enum hapax_error lease(struct running *r, bool *changed)
     return error;
 }
 
-/* Gives up the rows that are not sent yet. The next relay that leases their part publishes them. */
+/* Gives up the rows that are not sent yet, and those that are sent and get lost. The next relay
+ * that leases their part publishes them. */
 static void leave_unsent(struct running *r)
 {
     for (size_t i = 0; i < r->count; i++) {
@@ -263,6 +265,7 @@ static void leave_unsent(struct running *r)
             item->state = LEFT;
             r->open--;
         }
+        item->leaves = item->state == PUBLISHING;
     }
     r->floor = 0;
 }
@@ -473,6 +476,8 @@ static void reap(struct running *r)
             published(r, item);
         } else if (sent == HAPAX__SENT_REFUSED) {
             refused(r, item);
+        } else if (item->leaves) {
+            end_item(r, item, LEFT);
         } else {
             hapax__stats_add(&r->stats->repeated, 1);
             hapax__publish_again(&r->publisher, publication, PAUSE_MIN_US, PAUSE_MAX_US);
