@@ -476,6 +476,10 @@ MOVES = [
 FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-fno-strict-aliasing", "-w"]
 
 
+def object_of(work, source):
+    return f"{work}/{os.path.realpath(source)[1:-2].replace('/', '-')}.o"
+
+
 def compile_source(root, source, output, include_dir, *flags):
     compiler = os.environ.get("CC", "cc").split()
     subprocess.run(
@@ -492,12 +496,13 @@ def link(objects, output, libraries):
     subprocess.run([*compiler, *objects, *libraries, "-o", output], check=True)
 
 
-def loop_libraries(root, build):
+def loop_libraries(root, build, loop):
     """What a loop is linked with beside its own objects, which stand before."""
     packages = ["libcrypto", "libssl", "libpq", "libcurl", "librabbitmq", "rdkafka", "libmicrohttpd"]
     libraries = subprocess.run(["pkg-config", "--libs", *packages], stdout=subprocess.PIPE, text=True, check=True)
-    return [f"{build}/libhapax-consume.a", f"{build}/libhapax.a", f"-Wl,@{root}/tests/sim/loops/wraps",
-            *libraries.stdout.split(), "-pthread"]
+    wraps = [f"{root}/tests/sim/loops/wraps", f"{root}/tests/sim/loops/wraps_{loop}"]
+    return [f"{build}/libhapax-consume.a", f"{build}/libhapax.a", *libraries.stdout.split(), "-pthread",
+            *[f"-Wl,@{wrap}" for wrap in wraps if os.path.exists(wrap)]]
 
 
 def run_sim(sim, arguments):
@@ -537,7 +542,7 @@ def try_mutant(root, work, objects, mutant, arguments, libraries):
     with open(source, "w", encoding="utf-8") as file:
         file.write(mistaken)
     compile_source(root, source, f"{work}/{name}.o", os.path.dirname(f"{root}/{path}"), "-O0")
-    changed = f"{work}/{os.path.basename(path)[:-2]}.o"
+    changed = object_of(work, f"{root}/{path}")
     link([o for o in objects if o != changed] + [f"{work}/{name}.o"], f"{work}/{name}.sim", libraries)
     try:
         found = run_sim(f"{work}/{name}.sim", arguments)
@@ -567,7 +572,7 @@ def main():
     if args.loops:
         plays = [([f"{here}/loops/{n}.c" for n in (name, "seeds", "store", "threads")], mutants,
                   ["--schedules", str(min(args.schedules, 30000))], ["--schedules", "300"],
-                  loop_libraries(args.root, args.loops)) for name, mutants in LOOPS.items()]
+                  loop_libraries(args.root, args.loops, name)) for name, mutants in LOOPS.items()]
     elif args.small:
         plays = [(core + [f"{here}/{n}.c" for n in SMALL], MUTANTS, args.small.split(), args.small.split(), LIBRARIES)]
     elif args.move:
@@ -590,7 +595,7 @@ def play(args, sources, mutants, arguments, few, libraries):
     survivors = 0
     with tempfile.TemporaryDirectory() as work, \
             concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        objects = [f"{work}/{os.path.basename(source)[:-2]}.o" for source in sources]
+        objects = [object_of(work, source) for source in sources]
         list(pool.map(lambda pair: compile_source(args.root, *pair, f"{args.root}/tests/sim"),
                       zip(sources, objects)))
         link(objects, f"{work}/sim", libraries)

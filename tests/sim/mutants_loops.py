@@ -124,5 +124,65 @@ CONSUME = [
      "an op is never judged"),
 ]
 
+RELAY_C, PUBLISH = "src/relay/relay.c", "src/broker/publish.c"
+
+# Of the relay (tests/sim/loops/relay.c).
+RELAY = [
+    ("rows_of_an_aggregate_at_once", RELAY_C,
+     "    if (head) {\n        item->state = BEHIND;", "    if (false) {\n        item->state = BEHIND;",
+     "a row overtakes the one before it"),
+    ("behind_a_refused_row_goes_on", RELAY_C,
+     "    end_item(r, item, REFUSED);\n    for (item = item->next; item && item->state == BEHIND; item = item->next)\n"
+     "        end_item(r, item, LEFT);",
+     "    end_item(r, item, REFUSED);\n    item = item->next;\n    if (item && item->state == BEHIND) {\n"
+     "        item->state = PUBLISHING;\n"
+     "        hapax__publish(&r->publisher, &item->publication, &item->letter);\n    }",
+     "a row is published before the refused one"),
+    ("a_lost_letter_ends_its_row", RELAY_C,
+     "        if (sent == HAPAX__SENT_OK) {\n            published(r, item);",
+     "        if (sent != HAPAX__SENT_REFUSED) {\n            published(r, item);",
+     "a message is published nowhere"),
+    ("a_refused_row_ends_as_published", RELAY_C,
+     "item->row.seq, item->state == REFUSED ? item->error : NULL};", "item->row.seq, NULL};",
+     "a message that the broker refused is lost"),
+    ("a_row_that_was_left_ends", RELAY_C,
+     "        if (item->state == PUBLISHED || item->state == REFUSED)", "        if (item->state != REFUSED)",
+     "a message that nobody sent is lost"),
+    ("sends_on_when_its_parts_have_changed", RELAY_C,
+     "    if (changed || hapax__boot_us() >= r->lease_end_us)", "    if (hapax__boot_us() >= r->lease_end_us)",
+     "two relays publish the same rows"),
+    ("sends_on_when_its_lease_is_over", RELAY_C,
+     "    if (changed || hapax__boot_us() >= r->lease_end_us)", "    if (changed)",
+     "a relay that was stopped publishes what another has"),
+    ("a_lost_letter_of_a_lost_part_is_sent_again", RELAY_C,
+     "        } else if (item->leaves) {", "        } else if (false) {",
+     "a relay sends on for a part that it has given back"),
+    ("its_lease_begins_with_the_answer", RELAY_C,
+     "    r->lease_end_us = now_us + lease_ms * US_PER_MS;",
+     "    r->lease_end_us = hapax__boot_us() + lease_ms * US_PER_MS;",
+     "a slow database makes the lease longer than it is"),
+    ("its_lease_ends_two_seconds_late", RELAY_C,
+     "    int64_t now_us = hapax__boot_us(), lease_ms = r->how->lease_ms;",
+     "    int64_t now_us = hapax__boot_us() + 2000000, lease_ms = r->how->lease_ms;",
+     "a lease that is over seems to go on"),
+    ("a_row_that_is_left_counts_as_open", RELAY_C,
+     "            item->state = LEFT;\n            r->open--;", "            item->state = LEFT;",
+     "the relay waits for a row that nobody sends"),
+    ("a_drain_waits_for_the_broker", RELAY_C,
+     "        if (r->open == 0 || r->sink->refused || hapax__monotonic_us() >= stop_us)",
+     "        if (r->open == 0 || r->sink->refused)",
+     "a relay does not end while its broker is away"),
+    ("late_rows_are_not_looked_for", RELAY_C,
+     "    bool late = begun_us >= r->late_due_us || r->floor == 0;", "    bool late = r->floor == 0;",
+     "what was committed late stays"),
+    ("a_paused_letter_is_forgotten", PUBLISH,
+     "    while ((timer = hapax__heap_take(&publisher->paused, now_us)))\n        wait(",
+     "    while ((timer = hapax__heap_take(&publisher->paused, now_us)) && false)\n        wait(",
+     "a lost letter is never sent again"),
+    ("a_letter_with_the_sink_is_withdrawn", PUBLISH,
+     "    if (publication->state == HAPAX__PUBLICATION_SENT)\n        return false;\n", "",
+     "the sink has a letter whose memory is gone"),
+]
+
 # By the program of tests/sim/loops that plays them.
-LOOPS = {"consume": CONSUME}
+LOOPS = {"consume": CONSUME, "relay": RELAY}

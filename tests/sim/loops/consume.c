@@ -475,7 +475,9 @@ static enum hapax_error source_open(struct hapax__source **out,
 
 static int64_t local_us(int64_t world_us)
 {
-    return world_us == INT64_MAX ? INT64_MAX : world_us + sim_procs[process_now()].offset_us;
+    const struct process *process = &sim_procs[process_now()];
+
+    return world_us == INT64_MAX ? INT64_MAX : world_us + process->offset_us - process->slept_us;
 }
 
 static size_t source_watch(struct hapax__source *source, struct pollfd *fds, int64_t *due_us)
@@ -1150,15 +1152,10 @@ static int64_t outage_us(void)
 
 static void suspend(int proc)
 {
-    struct process *process = &sim_procs[proc];
-    int64_t us =
-        chance(w.visible_short ? 300 : 0) ? between(12 * SECOND, 18 * SECOND) : outage_us();
+    bool long_one = w.visible_short && chance(300);
 
     mark(MARK_stopped);
-    say("        SIGSTOP p%d for %lld ms", proc, (long long)(us / MS));
-    if (process->stopped_until_us < sim_now_us + us)
-        process->stopped_until_us = sim_now_us + us;
-    process->stopped_us += us;
+    process_stop(proc, long_one ? between(12 * SECOND, 18 * SECOND) : outage_us());
 }
 
 static void put_one_back(void)

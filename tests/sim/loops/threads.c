@@ -224,6 +224,11 @@ static struct thread *new_thread(int proc, void *(*run)(void *), void *arg)
 /* Enters a thread, until it gives its turn away. */
 static void enter(struct thread *thread)
 {
+    struct process *process = &sim_procs[thread->proc];
+
+    if (process->sleeps_since_us > 0)
+        process->slept_us += sim_now_us - process->sleeps_since_us;
+    process->sleeps_since_us = 0;
     running = thread;
     if (_setjmp(scheduler) == 0) {
         if (thread->started)
@@ -316,6 +321,18 @@ void process_kill(int proc)
     forget(proc, true);
 }
 
+void process_stop(int proc, int64_t us)
+{
+    struct process *process = &sim_procs[proc];
+
+    say("        SIGSTOP p%d for %lld ms", proc, (long long)(us / MS));
+    if (process->stopped_until_us < sim_now_us + us)
+        process->stopped_until_us = sim_now_us + us;
+    if (process->sleeps_since_us == 0 && chance(300))
+        process->sleeps_since_us = sim_now_us;
+    process->stopped_us += us;
+}
+
 static void *process_main(void *arg)
 {
     int proc = running->proc;
@@ -335,7 +352,7 @@ void process_begin(int proc, void (*run)(int proc))
 
     assert(!process->alive);
     *process = (struct process){.life = process->life + 1, .alive = true};
-    process->offset_us = between(0, 1000 * SECOND);
+    process->offset_us = between(1000 * SECOND, 2000 * SECOND);
     memory_used[proc] = 0;
     for (int i = 0; i < THREADS; i++) /* one that was killed in its own turn */
         if (threads[i].proc == proc && threads[i].ended)
@@ -706,6 +723,8 @@ WRAPPED(int, clock_gettime, clockid_t id, struct timespec *out)
     if (!ours())
         return __real_clock_gettime(id, out);
     us = sim_now_us + sim_procs[running->proc].offset_us + (id == CLOCK_REALTIME ? EPOCH_US : 0);
+    if (id == CLOCK_MONOTONIC)
+        us -= sim_procs[running->proc].slept_us;
     out->tv_sec = us / SECOND;
     out->tv_nsec = us % SECOND * 1000;
     return 0;

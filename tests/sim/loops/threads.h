@@ -48,6 +48,8 @@ struct process {
     int64_t offset_us; /* of its clock */
     int64_t stopped_until_us; /* SIGSTOP */
     int64_t stopped_us; /* for how long it was stopped since it began */
+    int64_t sleeps_since_us; /* its machine sleeps; 0: it does not */
+    int64_t slept_us; /* CLOCK_MONOTONIC is behind by so much */
     int64_t dies_in; /* calls; 0: it does not */
     unsigned no_memory; /* 1000ths of its allocations */
     uint32_t life; /* how often it has begun */
@@ -59,6 +61,8 @@ extern unsigned sim_no_memory; /* how often memory ran out */
 /* Begins a process with one thread; it ends with that thread. */
 void process_begin(int proc, void (*run)(int proc));
 void process_kill(int proc);
+/* Stops it for this time, and perhaps its machine with it. */
+void process_stop(int proc, int64_t us);
 /* The process whose thread runs now. */
 int process_now(void);
 /* Called when a process has died or ended. */
