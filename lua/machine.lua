@@ -52,6 +52,9 @@ local FENCE_AT = 34 -- created and updated behind it
 local HEAD_1_SIZE, ADDED = 99, '\0\0\0\0\0'
 local BY_MAX, BOUND_MAX, HEADERS_MAX, BODY_MAX, EXACT = 64, 670, 65536, 16777216, 2 ^ 53
 local OWNER_SIZE = 32
+-- Where a record's state stands, and the most of what it is bound to ends. As text: of a number
+-- Redis makes a text in each call.
+local STATE_AT, BOUND_AT = tostring(MARK_END), tostring(HEAD_SIZE + BOUND_MAX - 1)
 -- Ten years, as in hapax_store_run(): so `expires` stays exact.
 local RETENTION_MAX = 315360000000
 -- How long a record is kept for which nothing ever ran, at most, in ms.
@@ -516,13 +519,23 @@ end
 
 -- ---- the batch --------------------------------------------------------------------------
 
+-- Whether the record at the place has a state for which a lookup does not ask: of each state a byte
+-- of `arg` says so. Most records of a walk are completed, and need not be read any further.
+local function unasked()
+  local start = call('GETRANGE', place, '0', STATE_AT)
+  if type(start) ~= 'string' or #start <= MARK_END or byte(start) ~= VERSION then
+    return false
+  end
+  return byte(arg, 1 + byte(start, MARK_END + 1)) == 0
+end
+
 -- The value at the place and its size. A lookup for LIST leaves the outcome out.
 local function value_there(kind)
   if kind ~= LOOKUP then
     local value = call('GET', place)
     return value, type(value) == 'string' and #value
   end
-  local value = call('GETRANGE', place, 0, HEAD_SIZE + BOUND_MAX - 1)
+  local value = call('GETRANGE', place, '0', BOUND_AT)
   if value == '' and call('EXISTS', place) == 0 then
     return false
   end
@@ -532,6 +545,9 @@ end
 -- The record's value and its size, or the tombstone's.
 local function fetch(kind)
   place = key
+  if kind == LOOKUP and #arg > 1 and unasked() then
+    return false
+  end
   local value, size = value_there(kind)
   if value then
     return value, size

@@ -309,7 +309,8 @@ static enum step lookup(struct list *list, const struct found *ids, size_t n)
 
     assert(n > 0 && n <= LOOKS_MAX);
     for (size_t i = 0; i < n; i++) {
-        hapax__redis_pack_lookup(&redis->packed[i], &ids[i].id, redis->uri.prefix);
+        hapax__redis_pack_lookup(&redis->packed[i], &ids[i].id, redis->uri.prefix,
+                                 list->op->states);
         ops[i] = &redis->packed[i];
     }
     for (size_t c = 0; c < call_count; c++) {

@@ -198,12 +198,15 @@ void hapax__redis_pack(struct hapax__redis_args *out, const struct hapax_op *op,
 }
 
 void hapax__redis_pack_lookup(struct hapax__redis_args *out, const struct hapax_id *id,
-                              const char *prefix)
+                              const char *prefix, unsigned states)
 {
     struct hapax__writer w = {out->fixed, sizeof(out->fixed)};
 
     put_keys(out, prefix, id);
     hapax__put_number(&w, KIND_LOOKUP, 1);
+    if (states != 0 && states != HAPAX_STATES_ALL)
+        for (unsigned state = HAPAX_STATE_STARTED; state <= HAPAX_STATE_UNKNOWN; state++)
+            hapax__put_number(&w, (states & 1u << state) != 0, 1);
     end_fixed(out, &w);
 }
 

@@ -50,9 +50,9 @@ void hapax__redis_pack(struct hapax__redis_args *out, const struct hapax_op *op,
                        const char *prefix);
 
 /* Packs a lookup of a record for LIST: the record is FOUND without the headers and body of its
- * outcome. */
+ * outcome. A record of another state than `states` (as in the op) may be ABSENT. */
 void hapax__redis_pack_lookup(struct hapax__redis_args *out, const struct hapax_id *id,
-                              const char *prefix);
+                              const char *prefix, unsigned states);
 
 /* The arguments of a call of the script. `spans` has room for hapax__redis_argc() of them;
  * `numbers` has the digits of some, and must live as long. cluster: the record's key is also its
