@@ -134,7 +134,8 @@ static void many_records_are_listed_in_order(void **state)
     assert_int_equal(list_all(f->store, HAPAX_STATES_OPEN), 0);
 }
 
-/* A sweep meets each record of a buffer that is not sorted. */
+/* A sweep meets each record of a buffer that is not sorted. Where no records are left in such a
+ * buffer, no op walks it from end to end. */
 static void a_large_buffer_is_swept(void **state)
 {
     static struct hapax_op ops[HAPAX_BATCH_MAX];
@@ -163,6 +164,12 @@ static void a_large_buffer_is_swept(void **state)
     } while (purge.more);
     assert_int_equal(purged, MANY);
     assert_int_equal(list_all(f->store, 0), 0);
+    ops[0] = (struct hapax_op){.kind = HAPAX_OP_LIST};
+    assert_int_equal(run_one(f->store, &ops[0]), HAPAX_FOUND);
+    assert_true(ops[0].more);
+    ops[0] = (struct hapax_op){.kind = HAPAX_OP_PURGE};
+    assert_int_equal(run_one(f->store, &ops[0]), HAPAX_OK);
+    assert_true(ops[0].more);
 }
 
 /* ---- expiry -------------------------------------------------------------------------- */

@@ -12,7 +12,8 @@
  * claims, which would look up each of them in the other family.
  *
  * The buffer of `records` is a hash table, which RocksDB sorts for an iterator over all ids. A
- * small buffer is sorted. A large one is walked bucket by bucket, each with a seek of its own.
+ * small buffer is sorted. A large one is walked bucket by bucket, each with a seek of its own. In a
+ * small store most buckets are empty, so a walk counts these seeks too, and can end between ids.
  *
  * Damage is passed over and told. A record that cannot be decoded has an id. A damaged block of a
  * file has not: RocksDB reads nothing of it, and cannot say where it ends. Hence seeks, first ever
@@ -33,9 +34,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LIST_STEPS_MAX  20000u
-#define PURGE_STEPS_MAX 10000u
+#define LIST_STEPS_MAX  5000u
+#define PURGE_STEPS_MAX 4000u
 #define COUNT_STEPS_MAX 10000u
+#define SEEKS_MAX       4000u /* of prefixes in the buffer */
 #define SORTED_MAX      10000u /* writes in the buffer that are sorted for a walk */
 
 /* Gives the op an error, and returns false. */
@@ -55,6 +57,10 @@ struct walk {
     rocksdb_iterator_t *it;
     bool by_prefix; /* the iterator ends with each prefix */
     bool over; /* it broke off, and nothing behind can be read */
+    uint32_t seeks_left; /* of prefixes */
+    /* It has no seeks left, and stands on no id, but before all that are not less than `before`. */
+    bool paused;
+    struct hapax_id before;
 };
 
 static bool at_id(const struct walk *walk)
@@ -82,7 +88,7 @@ static struct hapax_span value_at(const struct walk *walk)
     return span;
 }
 
-/* From the end of one prefix to the first id of a later one. At most HAPAX__PREFIXES seeks. */
+/* From the end of one prefix to the first id of a later one, as long as there are seeks left. */
 static void pass_prefixes(struct walk *walk, const struct hapax_id *from)
 {
     struct hapax_id id = *from;
@@ -95,6 +101,11 @@ static void pass_prefixes(struct walk *walk, const struct hapax_id *from)
         id.bytes[0] = (uint8_t)(id.bytes[0] + (id.bytes[1] == UINT8_MAX));
         id.bytes[1]++;
         memset(id.bytes + HAPAX__PREFIX_SIZE, 0, sizeof(id.bytes) - HAPAX__PREFIX_SIZE);
+        if (walk->seeks_left-- == 0) {
+            walk->paused = true;
+            walk->before = id;
+            break;
+        }
         rocksdb_iter_seek(walk->it, (const char *)id.bytes, sizeof(id.bytes));
     }
     rocksdb_free(failure);
@@ -130,13 +141,14 @@ static uint64_t buffered(struct hapax__files *files)
 }
 
 static void walk_begin(struct walk *walk, struct hapax__files *files, enum hapax__family family,
-                       const struct hapax_id *after)
+                       const struct hapax_id *after, uint32_t seeks_max)
 {
     static const struct hapax_id zero;
     struct hapax_id id;
 
     *walk = (struct walk){.files = files, .family = family};
     walk->by_prefix = family == HAPAX__RECORDS && buffered(files) > SORTED_MAX;
+    walk->seeks_left = seeks_max;
     walk->options = rocksdb_readoptions_create();
     rocksdb_readoptions_set_fill_cache(walk->options, 0);
     rocksdb_readoptions_set_total_order_seek(walk->options, !walk->by_prefix);
@@ -193,6 +205,7 @@ static bool seeks(struct walk *walk, uint64_t head)
     struct hapax_id id = id_from(head, 0);
     char *failure;
 
+    walk->seeks_left = HAPAX__PREFIXES;
     walk_seek(walk, &id);
     failure = broke_off(walk);
     rocksdb_free(failure);
@@ -438,13 +451,17 @@ enum hapax_error hapax__walk_list(struct hapax_store *store, struct hapax__datab
     if (open)
         list.opened_left =
             hapax__opened_after(hapax__database_opened(database), &op->cursor, &list.opened);
-    walk_begin(&walk, files, open ? HAPAX__OPEN : HAPAX__RECORDS, &op->cursor);
+    walk_begin(&walk, files, open ? HAPAX__OPEN : HAPAX__RECORDS, &op->cursor, SEEKS_MAX);
     if (walk_list(&list, &walk, open)) {
         failure = broke_off(&walk);
-        if (!failure)
+        if (walk.paused) {
+            op->more = true;
+            list.last = walk.before;
+        } else if (!failure) {
             show_opened(&list, NULL);
-        else if (pass_damage(store, &walk, op, failure, &list.last))
+        } else if (pass_damage(store, &walk, op, failure, &list.last)) {
             op->more = at_id(&walk) || list.opened_left > 0;
+        }
     }
     walk_end(&walk);
     op->next_cursor = list.last;
@@ -506,7 +523,8 @@ static bool replace(struct purge *purge, const struct hapax_record *next)
 }
 
 /* The lower of the ids on which the two walks stand, and which of them stand there. False: both
- * walks ended; or one stands on a key that is no id, and then the other proves nothing. */
+ * walks ended; or one stands on a key that is no id, or has paused before the id of the other, and
+ * then the other proves nothing. */
 static bool lower_id(const struct walk *records, const struct walk *open, struct hapax_id *id,
                      bool *in_records, bool *in_open)
 {
@@ -523,6 +541,8 @@ static bool lower_id(const struct walk *records, const struct walk *open, struct
         *in_open = order >= 0;
     }
     *id = *in_records ? a : b;
+    if (records->paused && (!*in_open || memcmp(&b, &records->before, sizeof(b)) >= 0))
+        return false;
     return *in_records || *in_open;
 }
 
@@ -577,6 +597,10 @@ static void walk_purge(struct purge *purge, struct walk *records, struct walk *o
         if (purge->op->more) /* it was damaged, and the answer names one */
             return;
     }
+    if (records->paused && purge->op->error == HAPAX_ERR_NONE) {
+        purge->op->more = true;
+        purge->last = records->before;
+    }
 }
 
 static void write_purge(struct hapax_store *store, struct hapax__database *database,
@@ -615,8 +639,8 @@ enum hapax_error hapax__walk_purge(struct hapax_store *store, struct hapax__data
     op->verdict = HAPAX_OK;
     op->error = HAPAX_ERR_NONE;
     hapax__opened_begin(purge.opened, files, purge.writes, 0);
-    walk_begin(&records, files, HAPAX__RECORDS, &op->cursor);
-    walk_begin(&open, files, HAPAX__OPEN, &op->cursor);
+    walk_begin(&records, files, HAPAX__RECORDS, &op->cursor, SEEKS_MAX);
+    walk_begin(&open, files, HAPAX__OPEN, &op->cursor, 0);
     walk_purge(&purge, &records, &open);
     walk_end(&records);
     walk_end(&open);
@@ -642,7 +666,7 @@ bool hapax__walk_count(struct hapax__files *files, int64_t now_us, uint64_t *rec
 
     *records = 0;
     hapax__bind_check(&check, &value, (struct hapax_span){NULL, 0});
-    walk_begin(&walk, files, HAPAX__RECORDS, &start);
+    walk_begin(&walk, files, HAPAX__RECORDS, &start, HAPAX__PREFIXES);
     for (; at_id(&walk) && steps < COUNT_STEPS_MAX; walk_next(&walk, &id), steps++) {
         enum hapax_state state;
         int64_t expires_us = 0;
