@@ -397,14 +397,17 @@ local function judge_seldom(kind, exists, trouble)
   end
 
   local function resolve()
-    local _, mark, kept, status, how, force, if_attempt, at = unpack('>Bc16BI2BBI4', arg)
+    local _, mark, kept, status, how, force, if_attempt, if_updated, at =
+      unpack('>Bc16BI2BBI4I8', arg)
     if not exists then
       return ABSENT, false
     end
     if r.mark == mark then
       return say(OK)
     end
-    if if_attempt > 0 and if_attempt ~= r.attempt then
+    local _, _, updated = unpack('>I8I8I8', r.value, FENCE_AT)
+    if if_attempt > 0 and if_attempt ~= r.attempt or
+      if_updated > 0 and if_updated ~= updated then
       return say(LOST)
     end
     if force == 0 and r.state == STARTED and now < r.lease then

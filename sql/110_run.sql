@@ -92,8 +92,9 @@ $$;
 --   p_flags: on_expired | resolve << 2 | rerun_completed 16 | reconciled 32 | ran 64 | as_unknown
 --     128 | force 256 | body_kept 512 | died 2048. In those of the first op, 1024: rows may be
 --     packed.
---   p_lease_ms: of a COMPLETE, how long its tombstone stays behind retention. p_retention_ms: of
---     a COMPLETE or FAIL, from this write on. NULL and 0: none, and as the CLAIM said.
+--   p_lease_ms: of a COMPLETE, how long its tombstone stays behind retention; of a RESOLVE,
+--     if_updated_us. p_retention_ms: of a COMPLETE or FAIL, from this write on. NULL and 0: none,
+--     any, and as the CLAIM said.
 --   p_limit: attempts_max of a CLAIM, if_attempt of a RENEW or RESOLVE. NULL reads as 0, as the
 --     fields of an outcome do.
 --   p_wait: false for a store, whose transaction is this call: the call waits for no lock. true in
@@ -450,7 +451,9 @@ BEGIN
                             WHEN 5 THEN 9
                             WHEN 8 THEN CASE
                                 WHEN r.token = hapax.mark_of(p_token[g.i]) THEN 7
-                                WHEN p_limit[g.i] <> 0 AND p_limit[g.i] <> r.attempt THEN 8
+                                WHEN p_limit[g.i] <> 0 AND p_limit[g.i] <> r.attempt
+                                    OR p_lease_ms[g.i] > 0 AND p_lease_ms[g.i] <> r.updated_us
+                                    THEN 8
                                 WHEN p_flags[g.i] & 256 = 0 AND r.state = 1
                                     AND c.now < r.lease_until_us THEN 2
                                 WHEN p_flags[g.i] & 256 = 0 AND r.state = 2 THEN 3

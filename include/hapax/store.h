@@ -143,7 +143,7 @@ HAPAX_API size_t hapax_what(uint8_t out[HAPAX_WHAT_MAX], const struct hapax_span
  *             force by                                  ABSENT
  *                                                       IN_FLIGHT  record.attempt .lease_until_us
  *                                                       COMPLETED  record.outcome
- *                                                       LOST       see below
+ *             if_updated_us                             LOST       see below
  *   IMPORT    id import outcome                         OK
  *                                                       FOUND      record.state .attempt .fence
  *                                                                  .created_us .updated_us
@@ -172,7 +172,7 @@ enum hapax_verdict {
     HAPAX_UNKNOWN, /* an attempt died, or said so itself: an operator or a hook must find out */
     HAPAX_MISMATCH, /* another request has this id */
     HAPAX_OK, /* done */
-    HAPAX_LOST, /* the token has no claim; RENEW, RESOLVE: or if_attempt does not fit */
+    HAPAX_LOST, /* the token has no claim; RENEW, RESOLVE: or an if_... does not fit */
     HAPAX_FOUND, /* IMPORT: there is another record, or the same one further on */
     HAPAX_ABSENT /* there is no such record */
 };
@@ -239,6 +239,9 @@ struct hapax_op {
     uint64_t fence;
     /* Only if the record's attempt is this one; 0: any. */
     uint32_t if_attempt;
+    /* RESOLVE: only if the record's updated_us is this one, so that nothing has been written since
+     * it was shown; 0: any. */
+    int64_t if_updated_us;
     /* The operator's name, for the record. */
     struct hapax_span by;
     struct hapax_outcome outcome;

@@ -154,6 +154,7 @@ static enum cli_exit make_ops(struct page *page)
         *op = page->bulk->act;
         op->id = page->records[i].id;
         op->if_attempt = page->records[i].attempt;
+        op->if_updated_us = page->records[i].updated_us;
         if (getrandom(op->token.bytes, sizeof(op->token.bytes), 0) != sizeof(op->token.bytes))
             return cli_fail(page->bulk->args, CLI_UNREACHED, HAPAX_ERR_UNAVAILABLE,
                             "cannot get random bytes");

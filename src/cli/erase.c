@@ -3,12 +3,13 @@
  * hapax erase: all operations of an owner, or of a scope, are forgotten, and the store's files hold
  * nothing of them any more.
  *
- * The records are listed page by page, and each is forgotten by a RESOLVE that names the attempt
- * which was listed. So one that changed meanwhile stays, and is counted. What runs stays, too: its
- * END would find no record, and the next request would run beside it. What waits for an operator
- * stays unless --unknown is given: once it is forgotten, it runs again. Rejected: an op of its own
- * that removes by owner. Each store would have a second way to remove records, for what LIST and
- * RESOLVE do; and a store that hashes would walk through all records in one op.
+ * The records are listed page by page, and each is forgotten by a RESOLVE that names the write
+ * which was listed. So one that changed meanwhile stays, and is counted. The attempt alone would
+ * not do: a record may have expired since, and its key runs as attempt 1 again. What runs stays,
+ * too: its END would find no record, and the next request would run beside it. What waits for an
+ * operator stays unless --unknown is given: once it is forgotten, it runs again. Rejected: an op of
+ * its own that removes by owner. Each store would have a second way to remove records, for what
+ * LIST and RESOLVE do; and a store that hashes would walk through all records in one op.
  */
 #include "audit.h"
 #include "print.h"
@@ -154,6 +155,7 @@ static enum cli_exit take(struct erasing *e, const struct hapax_op *list)
                                 .resolve = HAPAX_RESOLVE_FORGET,
                                 .id = record->id,
                                 .if_attempt = record->attempt,
+                                .if_updated_us = record->updated_us,
                                 .force = record->state == HAPAX_STATE_COMPLETED};
         e->states[e->n] = record->state;
         e->steps[e->n++] = cli_is_step_list(record);

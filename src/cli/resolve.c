@@ -68,7 +68,7 @@ static const struct cli_option options[] = {
     {"if-attempt", "N", CLI_NUMBER, offsetof(struct resolve_args, if_attempt), 1, UINT32_MAX,
      "Only if its last attempt is the Nth"},
     {"if-updated", "US", CLI_NUMBER, offsetof(struct resolve_args, if_updated_us), 1, INT64_MAX,
-     "Only if its updated_us was this just before"},
+     "Only if its updated_us is this: nothing has changed it since"},
     {"force", NULL, CLI_FLAG, offsetof(struct resolve_args, force), 0, 0,
      "Even while an attempt runs, or where it has completed; with --forget also where the record "
      "is damaged"},
@@ -222,6 +222,7 @@ static enum cli_exit make_op(struct hapax_op *op, struct resolve_memory *memory,
                   : resolve->forget ? HAPAX_RESOLVE_FORGET
                                     : HAPAX_RESOLVE_COMPLETE;
     op->if_attempt = (uint32_t)resolve->if_attempt;
+    op->if_updated_us = resolve->if_updated_us;
     op->force = resolve->force;
     op->by = hapax_str(cli_by(memory->by, resolve->by));
     if (op->resolve != HAPAX_RESOLVE_COMPLETE)
@@ -306,27 +307,6 @@ static enum cli_exit report(const struct cli_args *args, const struct hapax_op *
     return done ? CLI_DONE : CLI_NO;
 }
 
-static enum cli_exit ask(const struct cli_args *args, struct hapax_store *store,
-                         struct hapax_op *op)
-{
-    enum hapax_error error = HAPAX_ERR_INDETERMINATE;
-
-    /* A forget takes its token away with the record: repeated, it could forget a newer one. */
-    int asks = op->resolve == HAPAX_RESOLVE_FORGET ? 1 : ASKS_MAX;
-
-    for (int i = 0; i < asks && error == HAPAX_ERR_INDETERMINATE; i++)
-        error = hapax_store_run(store, op, 1);
-    if (error == HAPAX_ERR_INDETERMINATE)
-        return cli_fail(args, CLI_UNREACHED, error,
-                        "no reply came, so it may be done or not; look with \"hapax show\": %s",
-                        hapax_store_text(store));
-    if (error != HAPAX_ERR_NONE)
-        return cli_store_failed(args, error, hapax_store_text(store));
-    return report(args, op);
-}
-
-/* ---- one, or many -------------------------------------------------------------------- */
-
 /* Says that another operator, or an attempt, was faster. */
 static enum cli_exit report_changed(const struct cli_args *args, const struct hapax_record *now)
 {
@@ -350,6 +330,29 @@ static enum cli_exit report_changed(const struct cli_args *args, const struct ha
     json_end(&json);
     return CLI_NO;
 }
+
+static enum cli_exit ask(const struct cli_args *args, struct hapax_store *store,
+                         struct hapax_op *op)
+{
+    enum hapax_error error = HAPAX_ERR_INDETERMINATE;
+
+    /* A forget takes its token away with the record: repeated, it could forget a newer one. */
+    int asks = op->resolve == HAPAX_RESOLVE_FORGET ? 1 : ASKS_MAX;
+
+    for (int i = 0; i < asks && error == HAPAX_ERR_INDETERMINATE; i++)
+        error = hapax_store_run(store, op, 1);
+    if (error == HAPAX_ERR_INDETERMINATE)
+        return cli_fail(args, CLI_UNREACHED, error,
+                        "no reply came, so it may be done or not; look with \"hapax show\": %s",
+                        hapax_store_text(store));
+    if (error != HAPAX_ERR_NONE)
+        return cli_store_failed(args, error, hapax_store_text(store));
+    if (op->verdict == HAPAX_LOST && op->if_updated_us > 0)
+        return report_changed(args, &op->record);
+    return report(args, op);
+}
+
+/* ---- one, or many -------------------------------------------------------------------- */
 
 static enum cli_exit resolve_one(struct resolve_args *resolve, struct hapax_op *op)
 {

@@ -407,6 +407,8 @@ static enum hapax__write resolve(const struct hapax_record *record, struct hapax
         return say(op, HAPAX_OK, record);
     if (op->if_attempt != 0 && op->if_attempt != record->attempt)
         return say(op, HAPAX_LOST, record);
+    if (op->if_updated_us != 0 && op->if_updated_us != record->updated_us)
+        return say(op, HAPAX_LOST, record);
     if (!op->force && lease_live(record, now_us))
         return say(op, HAPAX_IN_FLIGHT, record);
     if (!op->force && record->state == HAPAX_STATE_COMPLETED)

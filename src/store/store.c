@@ -293,6 +293,8 @@ static const char *fault_of(const struct hapax_op *op)
     if (op->kind == HAPAX_OP_RESOLVE &&
         (op->resolve < HAPAX_RESOLVE_COMPLETE || op->resolve > HAPAX_RESOLVE_FORGET))
         return "resolve is not complete, fail or forget";
+    if (op->if_updated_us < 0)
+        return "if_updated_us is below 0";
     if (op->outcome.status < 0 || op->outcome.status > 999)
         return "status is not between 0 and 999";
     if (op->limit > HAPAX_LIST_MAX)

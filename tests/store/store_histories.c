@@ -126,6 +126,7 @@ static void make_op(struct history *h, struct hapax_op *op, unsigned round)
     op->force = once_in(h, 2);
     op->resolve = (enum hapax_resolve)(HAPAX_RESOLVE_COMPLETE + pick(h, 3));
     op->if_attempt = once_in(h, 2) ? 0 : (uint32_t)(1 + pick(h, 3));
+    op->if_updated_us = once_in(h, 8); /* a time at which nothing was written */
     op->by = once_in(h, 2) ? hapax_str("ann") : hapax_str("bob the second");
     op->outcome.status = (int)(200 + pick(h, 2));
     op->outcome.body_kept = !once_in(h, 4);

@@ -645,6 +645,58 @@ static void an_operator_has_the_last_word(const struct suite *suite)
     hapax_store_close(store);
 }
 
+static struct hapax_op forget_written(struct hapax_store *store, const struct suite *suite,
+                                      unsigned n, int64_t updated_us, bool force)
+{
+    struct hapax_op op = op_of(suite, HAPAX_OP_RESOLVE, n, 9);
+
+    op.resolve = HAPAX_RESOLVE_FORGET;
+    op.force = force;
+    op.if_attempt = 1;
+    op.if_updated_us = updated_us;
+    run_op(store, &op);
+    return op;
+}
+
+/* What an erase has listed is forgotten as it was then, or not: neither what runs since as attempt
+ * 1 anew, nor an attempt of which nobody knows the result any more. */
+static void an_operator_names_the_write(const struct suite *suite)
+{
+    struct hapax_store *store = open_store(suite);
+    struct hapax_op op = op_of(suite, HAPAX_OP_COMPLETE, 1, 1), now;
+    int64_t listed_us;
+
+    claim(store, suite, 1, 1);
+    op.kept_ms = 40;
+    run_op(store, &op);
+    expect(&op, HAPAX_OK);
+    listed_us = op.now_us;
+    wait_until(store, suite, listed_us + 41000);
+    now = claim(store, suite, 1, 2);
+    expect(&now, HAPAX_CLAIMED);
+    CHECK(now.record.attempt == 1, "the attempt tells the two apart");
+    op = forget_written(store, suite, 1, listed_us, true);
+    expect(&op, HAPAX_LOST);
+    now = claim(store, suite, 1, 3);
+    expect(&now, HAPAX_IN_FLIGHT);
+
+    op = claim_briefly(store, suite, 2, 1, HAPAX_EXPIRED_RERUN);
+    listed_us = op.now_us;
+    wait_until(store, suite, op.record.lease_until_us + 1000);
+    now = claim_briefly(store, suite, 2, 2, HAPAX_EXPIRED_HOLD);
+    expect(&now, HAPAX_UNKNOWN);
+    op = forget_written(store, suite, 2, listed_us, false);
+    expect(&op, HAPAX_LOST);
+    now = reread(store, suite, 2);
+    CHECK(now.record.state == HAPAX_STATE_UNKNOWN && now.record.attempt == 1,
+          "it was forgotten, or the attempt tells the two apart");
+    op = forget_written(store, suite, 2, now.record.updated_us, false);
+    expect(&op, HAPAX_OK);
+    now = reread(store, suite, 2);
+    expect(&now, HAPAX_ABSENT);
+    hapax_store_close(store);
+}
+
 /* What was answered is there when the store is opened again. */
 static void a_reopened_store_has_every_record(const struct suite *suite)
 {
@@ -1131,6 +1183,7 @@ const struct test_case rule_cases[] = {
     {"a_tombstone_outlives_its_record", a_tombstone_outlives_its_record, false, false},
     {"a_tombstone_goes_with_its_record", a_tombstone_goes_with_its_record, false, false},
     {"an_operator_has_the_last_word", an_operator_has_the_last_word, false, false},
+    {"an_operator_names_the_write", an_operator_names_the_write, false, false},
     {"a_reopened_store_has_every_record", a_reopened_store_has_every_record, false, true},
     {"ops_on_one_id_keep_their_order", ops_on_one_id_keep_their_order, false, false},
     {"a_batch_may_be_of_any_size", a_batch_may_be_of_any_size, false, false},

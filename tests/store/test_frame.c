@@ -129,6 +129,7 @@ static struct hapax_op full_op(enum hapax_op_kind kind)
     op.scrub = true;
     op.resolve = HAPAX_RESOLVE_FAIL;
     op.if_attempt = 3;
+    op.if_updated_us = NOW_US;
     op.by = hapax_str("ada");
     op.import = hapax_str("a record");
     op.outcome = (struct hapax_outcome){418, true, hapax_str("A: b\r\n"), hapax_str("tea")};

@@ -66,6 +66,7 @@ static struct hapax_op random_op(uint64_t *seed)
     op.force = next(seed) % 2;
     op.resolve = (enum hapax_resolve)(1 + next(seed) % 3);
     op.if_attempt = (uint32_t)(next(seed) % 3);
+    op.if_updated_us = next(seed) % 4 == 0;
     op.by = hapax_str(next(seed) % 2 ? "ada" : "");
     op.outcome.status = (int)(next(seed) % 1000);
     op.outcome.body_kept = next(seed) % 2;

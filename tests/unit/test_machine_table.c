@@ -51,7 +51,7 @@ enum fact {
     SAYS_RECONCILED = 1 << 22,
     SAME_OUTCOME = 1 << 23,
     FORCED = 1 << 24,
-    OTHER_ATTEMPT = 1 << 25, /* if_attempt is given and is not the record's */
+    OTHER_WRITE = 1 << 25, /* if_attempt or if_updated_us is given and is not the record's */
     TO_COMPLETE = 1 << 26,
     TO_FAIL = 1 << 27,
     TO_FORGET = 1 << 28,
@@ -149,8 +149,8 @@ static const struct row renew_rows[] = {
     {"absent", ABSENT, 0, HAPAX_LOST, 0, 0, 0},
     {"foreign, completed", COMPLETED, OWN, HAPAX_LOST, 0, 0, SHOWS_OUTCOME},
     {"foreign", 0, OWN, HAPAX_LOST, 0, 0, 0},
-    {"another attempt", OTHER_ATTEMPT | STARTED, 0, HAPAX_LOST, 0, 0, 0},
-    {"another attempt, unknown", OTHER_ATTEMPT | UNKNOWN, 0, HAPAX_LOST, 0, 0, 0},
+    {"another attempt", OTHER_WRITE | STARTED, 0, HAPAX_LOST, 0, 0, 0},
+    {"another attempt, unknown", OTHER_WRITE | UNKNOWN, 0, HAPAX_LOST, 0, 0, 0},
     {"started, the hook said no", STARTED | SAYS_RECONCILED, 0, HAPAX_OK, 0, HAPAX_STATE_STARTED,
      LONGER_LEASE | STALE_OFF},
     {"started", STARTED, 0, HAPAX_OK, 0, HAPAX_STATE_STARTED, LONGER_LEASE},
@@ -209,8 +209,8 @@ static const struct row resolve_rows[] = {
     {"absent", ABSENT, 0, HAPAX_ABSENT, 0, 0, 0},
     {"repeated on completed", OWN | COMPLETED, 0, HAPAX_OK, 0, 0, SHOWS_OUTCOME},
     {"repeated", OWN, 0, HAPAX_OK, 0, 0, 0},
-    {"another attempt, completed", OTHER_ATTEMPT | COMPLETED, 0, HAPAX_LOST, 0, 0, SHOWS_OUTCOME},
-    {"another attempt", OTHER_ATTEMPT, 0, HAPAX_LOST, 0, 0, 0},
+    {"another write, completed", OTHER_WRITE | COMPLETED, 0, HAPAX_LOST, 0, 0, SHOWS_OUTCOME},
+    {"another write", OTHER_WRITE, 0, HAPAX_LOST, 0, 0, 0},
     {"a live lease", STARTED | LIVE, FORCED, HAPAX_IN_FLIGHT, 0, 0, 0},
     {"completed", COMPLETED, FORCED, HAPAX_COMPLETED, 0, 0, SHOWS_OUTCOME},
     {"forgotten though completed", TO_FORGET | COMPLETED, 0, HAPAX_OK, 0, HAPAX_STATE_ABSENT,
@@ -296,7 +296,8 @@ static uint32_t facts_of_record(const struct hapax_record *record, const struct 
     facts |= record->resolved_us != 0 ? RESOLVED_ONCE : 0;
     facts |= op->attempts_max && record->spent >= op->attempts_max ? USED_UP : 0;
     facts |= op->attempts_max && record->spent + 1 >= op->attempts_max ? LAST : 0;
-    facts |= op->if_attempt && op->if_attempt != record->attempt ? OTHER_ATTEMPT : 0;
+    facts |= op->if_attempt && op->if_attempt != record->attempt ? OTHER_WRITE : 0;
+    facts |= op->if_updated_us && op->if_updated_us != record->updated_us ? OTHER_WRITE : 0;
     facts |= outcome_diff(&record->outcome, &op->outcome) ? 0 : SAME_OUTCOME;
     return facts;
 }
@@ -629,17 +630,19 @@ static void read_follows_its_table(void **state)
     every_row_was_reached(HAPAX_OP_READ);
 }
 
-/* RESOLVE: token, what to do, force, if_attempt. */
+/* RESOLVE: token, what to do, force, if_attempt, if_updated_us. */
 static void resolve_follows_its_table(void **state)
 {
     static const uint32_t attempts[] = {0, 7, 6};
+    const int64_t updated[] = {0, some_record().updated_us, NOW};
 
-    for (unsigned i = 0; i < 2 * 2 * 3 * 3; i++) {
+    for (unsigned i = 0; i < 2 * 2 * 3 * 3 * 3; i++) {
         struct hapax_op op = some_op(HAPAX_OP_RESOLVE, i & 1);
 
         op.force = i & 2;
         op.resolve = (enum hapax_resolve)(HAPAX_RESOLVE_COMPLETE + i / 4 % 3);
-        op.if_attempt = attempts[i / 12];
+        op.if_attempt = attempts[i / 12 % 3];
+        op.if_updated_us = updated[i / 36];
         each_record(&op);
     }
     every_row_was_reached(HAPAX_OP_RESOLVE);

@@ -26,6 +26,7 @@ enum {
     FLAG_AS_UNKNOWN = 2,
     FLAG_DIED = 4,
     FLAG_FORCE = 1, /* RESOLVE */
+    FLAG_IF_UPDATED = 2, /* a time follows */
     FLAG_SCRUB = 1 /* PURGE */
 };
 
@@ -281,7 +282,8 @@ static size_t asked_size(const struct hapax_op *op)
         return ID_SIZE + 2 + op->import.len + outcome_size(&op->outcome);
     default:
         assert(op->kind == HAPAX_OP_RESOLVE);
-        return ID_SIZE + TOKEN_SIZE + 1 + 1 + 4 + 1 + op->by.len + outcome_size(&op->outcome);
+        return ID_SIZE + TOKEN_SIZE + 1 + 1 + 4 + (op->if_updated_us ? 8 : 0) + 1 + op->by.len +
+               outcome_size(&op->outcome);
     }
 }
 
@@ -322,8 +324,11 @@ static void put_resolve(struct hapax__writer *w, const struct hapax_op *op)
     hapax__put(w, op->id.bytes, ID_SIZE);
     hapax__put(w, op->token.bytes, TOKEN_SIZE);
     hapax__put_number(w, (uint64_t)op->resolve, 1);
-    hapax__put_number(w, op->force ? FLAG_FORCE : 0, 1);
+    hapax__put_number(w, (op->force ? FLAG_FORCE : 0u) | (op->if_updated_us ? FLAG_IF_UPDATED : 0u),
+                      1);
     hapax__put_number(w, op->if_attempt, 4);
+    if (op->if_updated_us)
+        hapax__put_number(w, (uint64_t)op->if_updated_us, 8);
     put_span(w, op->by, 1);
     put_outcome(w, &op->outcome);
 }
@@ -424,11 +429,18 @@ static void take_fail(struct hapax__reader *r, struct hapax_op *op)
 
 static void take_resolve(struct hapax__reader *r, struct hapax_op *op)
 {
+    unsigned flags;
+
     hapax__take_into(r, op->id.bytes, ID_SIZE);
     hapax__take_into(r, op->token.bytes, TOKEN_SIZE);
     op->resolve = (enum hapax_resolve)hapax__take_u8(r);
-    op->force = take_flags(r, FLAG_FORCE);
+    flags = take_flags(r, FLAG_FORCE | FLAG_IF_UPDATED);
+    op->force = flags & FLAG_FORCE;
     op->if_attempt = hapax__take_u32(r);
+    if (flags & FLAG_IF_UPDATED) {
+        op->if_updated_us = (int64_t)hapax__take_u64(r);
+        r->bad |= op->if_updated_us <= 0;
+    }
     op->by = take_span(r, 1);
     take_outcome(r, &op->outcome);
 }

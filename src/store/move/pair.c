@@ -21,6 +21,7 @@
 
 #define MIRROR_LEASE_MS 10000
 #define TOGETHER_US     (2 * US_PER_S) /* within which a door claims in both */
+#define NEVER_US        1 /* no record was written then */
 
 /* ---- asking and answering ------------------------------------------------------------ */
 
@@ -31,6 +32,7 @@ static void ask(struct hapax__pair *p, enum hapax__half half, enum hapax_op_kind
     p->sub = *p->op;
     p->sub.kind = kind;
     p->sub.if_attempt = 0;
+    p->sub.if_updated_us = 0;
     p->sub.reconciled = false;
     /* Attempt and fence are those of both halves, to which no outcome of one can be bound. */
     p->sub.attempt = 0;
@@ -568,27 +570,27 @@ static void told_new_resolve(struct hapax__pair *p)
         end(p, p->sub.verdict, &p->new);
 }
 
+/* A RESOLVE of a half, which names what that half has shown, where the operator named anything. */
+static void ask_resolve(struct hapax__pair *p, enum hapax__half half, hapax__pair_then *then)
+{
+    const struct hapax_record *record = half == HAPAX__HALF_OLD ? &p->old.record : &p->new.record;
+
+    ask(p, half, HAPAX_OP_RESOLVE, then);
+    p->sub.if_attempt = p->op->if_attempt ? record->attempt : 0;
+    if (p->op->if_updated_us)
+        p->sub.if_updated_us = record->state == HAPAX_STATE_ABSENT ? NEVER_US : record->updated_us;
+}
+
 static void told_old_resolve(struct hapax__pair *p)
 {
-    uint32_t attempt = p->new.record.attempt;
-
     p->verdict = p->sub.verdict;
     if (p->sub.verdict == HAPAX_NO_VERDICT) {
         end_error(p, p->sub.error, false);
     } else if (p->sub.verdict == HAPAX_OK || p->sub.verdict == HAPAX_ABSENT) {
-        ask(p, HAPAX__HALF_NEW, HAPAX_OP_RESOLVE, told_new_resolve);
-        p->sub.if_attempt = p->op->if_attempt ? attempt : 0;
+        ask_resolve(p, HAPAX__HALF_NEW, told_new_resolve);
     } else {
         end(p, p->sub.verdict, &p->old);
     }
-}
-
-static void resolve_old(struct hapax__pair *p)
-{
-    uint32_t attempt = p->old.record.attempt;
-
-    ask(p, HAPAX__HALF_OLD, HAPAX_OP_RESOLVE, told_old_resolve);
-    p->sub.if_attempt = p->op->if_attempt ? attempt : 0;
 }
 
 /* The new half is completed. That stands, unless an earlier try of this op has done it. */
@@ -597,27 +599,34 @@ static void told_new_completed(struct hapax__pair *p)
     if (p->sub.verdict == HAPAX_NO_VERDICT)
         end_error(p, p->sub.error, false);
     else if (p->sub.verdict == HAPAX_OK)
-        resolve_old(p);
+        ask_resolve(p, HAPAX__HALF_OLD, told_old_resolve);
     else
         end(p, p->sub.verdict, &p->new);
 }
 
-/* The operator names the attempt that a READ has shown, which is that of one half. */
+/* The operator names what a READ has shown, which is that of one half. */
+static bool names(const struct hapax_op *op, const struct hapax_record *record)
+{
+    return record->state == HAPAX_STATE_ABSENT ||
+           ((op->if_attempt == 0 || op->if_attempt == record->attempt) &&
+            (op->if_updated_us == 0 || op->if_updated_us == record->updated_us));
+}
+
 static void told_old_state(struct hapax__pair *p)
 {
     const struct hapax__pair_shown *best = known_best(p);
 
-    if (p->sub.verdict == HAPAX_NO_VERDICT)
+    if (p->sub.verdict == HAPAX_NO_VERDICT) {
         end_error(p, p->sub.error, false);
-    else if (p->op->if_attempt && best->record.state != HAPAX_STATE_ABSENT &&
-             best->record.attempt != p->op->if_attempt)
+    } else if (!names(p->op, &best->record)) {
         end(p, HAPAX_LOST, best);
-    else if (!p->op->force && (live(&p->old) || live(&p->new)))
+    } else if (!p->op->force && (live(&p->old) || live(&p->new))) {
         end(p, HAPAX_IN_FLIGHT, live(&p->new) ? &p->new : &p->old);
-    else if (!p->op->force && completed(&p->new))
+    } else if (!p->op->force && completed(&p->new)) {
         ask(p, HAPAX__HALF_NEW, HAPAX_OP_RESOLVE, told_new_completed);
-    else
-        resolve_old(p);
+    } else {
+        ask_resolve(p, HAPAX__HALF_OLD, told_old_resolve);
+    }
 }
 
 static void told_new_state(struct hapax__pair *p)
@@ -705,8 +714,8 @@ void hapax__pair_begin(struct hapax__pair *p, struct hapax_op *op)
         return;
     default:
         assert(op->kind == HAPAX_OP_RESOLVE);
-        if (op->force && !op->if_attempt)
-            resolve_old(p);
+        if (op->force && !op->if_attempt && !op->if_updated_us)
+            ask_resolve(p, HAPAX__HALF_OLD, told_old_resolve);
         else
             ask(p, HAPAX__HALF_NEW, HAPAX_OP_READ, told_new_state);
     }

@@ -142,6 +142,8 @@ static int64_t lease_of(const struct hapax_op *op)
 {
     if (op->kind == HAPAX_OP_COMPLETE)
         return op->tombstone_ms;
+    if (op->kind == HAPAX_OP_RESOLVE)
+        return op->if_updated_us;
     return op->kind == HAPAX_OP_CLAIM || op->kind == HAPAX_OP_RENEW ? op->lease_ms : 0;
 }
 

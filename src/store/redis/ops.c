@@ -167,6 +167,7 @@ static void put_fields(struct hapax__writer *w, const struct hapax_op *op)
         hapax__put_number(w, (uint64_t)op->resolve, 1);
         hapax__put_number(w, op->force, 1);
         hapax__put_number(w, op->if_attempt, 4);
+        hapax__put_number(w, (uint64_t)op->if_updated_us, 8);
         hapax__put(w, op->by.ptr, op->by.len);
     }
 }
