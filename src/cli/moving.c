@@ -20,6 +20,8 @@ void moving_add(struct moving *moving, const struct hapax_record *record)
 
     assert(moving->n < MOVING_BATCH);
     bare.outcome = (struct hapax_outcome){0};
+    /* What is copied is dead by the clock of its store, and so it is by the other's. */
+    bare.lease_until_us = 0;
     *op = (struct hapax_op){.kind = HAPAX_OP_IMPORT,
                             .id = record->id,
                             .fingerprint = record->fingerprint,

@@ -58,8 +58,12 @@ static void put_lease(const struct hapax_record *record, int64_t now_us)
 
     if (record->state != HAPAX_STATE_STARTED)
         return;
-    print_age(age, live ? record->lease_until_us - now_us : now_us - record->lease_until_us);
     put_name("lease");
+    if (record->lease_until_us == 0) { /* of a claim that was copied */
+        puts("over");
+        return;
+    }
+    print_age(age, live ? record->lease_until_us - now_us : now_us - record->lease_until_us);
     printf(live ? "live for another %s\n" : "over since %s\n", age);
 }
 

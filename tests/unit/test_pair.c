@@ -16,7 +16,7 @@ struct halves {
     int steps; /* of the last op */
     int at; /* the step, from 1; 0: nothing happens */
     int times; /* for so many steps */
-    enum fault { LOSE_OP, LOSE_REPLY, AWAY, OTHER } fault;
+    enum fault { LOSE_OP, LOSE_REPLY, AWAY, BIG, OTHER } fault;
     struct hapax_op other; /* another door's op, before the step */
     int other_half;
 };
@@ -38,7 +38,9 @@ static void answer_step(struct halves *h, struct hapax__pair *pair, bool meets)
         return;
     pair->sub = asked;
     pair->sub.verdict = HAPAX_NO_VERDICT;
-    pair->sub.error = h->fault == AWAY ? HAPAX_ERR_UNAVAILABLE : HAPAX_ERR_INDETERMINATE;
+    pair->sub.error = h->fault == AWAY  ? HAPAX_ERR_UNAVAILABLE
+                      : h->fault == BIG ? HAPAX_ERR_TOO_BIG
+                                        : HAPAX_ERR_INDETERMINATE;
 }
 
 /* Plays an op of a door with both. The fault is over with it. */
@@ -274,6 +276,49 @@ CASE(a_body_may_be_dropped_for_the_new_store)
     assert_true(h.of[OLD].record.outcome.body_kept);
 }
 
+/* So does what the old store has completed by itself. */
+CASE(a_body_that_is_too_big_for_the_new_store_stays_in_the_old_one)
+{
+    struct halves h = fresh();
+    struct hapax_op op = op_of(HAPAX_OP_COMPLETE, 2);
+
+    (void)claim(&h.of[OLD], 2);
+    op.outcome.status = 201;
+    (void)run(&h.of[OLD], op);
+    op = play_at(&h, 4, 1, BIG, op_m(HAPAX_OP_CLAIM));
+    assert_int_equal(h.steps, 5);
+    assert_int_equal(op.verdict, HAPAX_COMPLETED);
+    assert_int_equal(op.record.outcome.status, 201);
+    assert_false(op.record.outcome.body_kept);
+    assert_int_equal(claim(&h.of[NEW], 3).verdict, HAPAX_COMPLETED);
+    assert_true(h.of[OLD].record.outcome.body_kept);
+    /* Headers that are too big cannot be left out. */
+    h = fresh();
+    (void)claim(&h.of[OLD], 2);
+    (void)complete(&h.of[OLD], 2);
+    assert_int_equal(play_at(&h, 4, 2, BIG, op_m(HAPAX_OP_CLAIM)).error, HAPAX_ERR_TOO_BIG);
+}
+
+/* The key is refused as expired, and not replayed as a response that was not kept. */
+CASE(a_tombstone_of_the_old_store_is_shown_as_one)
+{
+    struct halves h = fresh();
+    struct hapax_op op = op_of(HAPAX_OP_COMPLETE, 2);
+
+    (void)claim(&h.of[OLD], 2);
+    op.kept_ms = 40000;
+    op.tombstone_ms = 3600000;
+    (void)run(&h.of[OLD], op);
+    pass(&h, 60 * SECOND);
+    for (uint8_t who = 1; who < 3; who++) {
+        op = play(&h, op_of(HAPAX_OP_CLAIM, who));
+        assert_int_equal(op.verdict, HAPAX_COMPLETED);
+        assert_true(hapax__tombstone(&op.record, op.now_us));
+        pass(&h, SECOND);
+    }
+    assert_int_equal(h.of[NEW].record.state, HAPAX_STATE_COMPLETED);
+}
+
 /* The attempt that an operator names is that of the half that was shown. */
 CASE(an_operator_s_word_is_for_both)
 {
@@ -349,6 +394,32 @@ CASE(a_completion_by_an_operator_comes_to_the_new_store)
     assert_int_equal(claim(&h.of[NEW], 3).verdict, HAPAX_COMPLETED);
     assert_int_equal(h.of[NEW].record.outcome.status, 202);
     assert_int_equal(play(&h, word(HAPAX_RESOLVE_COMPLETE)).verdict, HAPAX_OK);
+}
+
+/* A reply was lost. The word has made another write of the record by then, and names the one
+ * before. */
+CASE(a_repeated_word_is_known_as_one)
+{
+    for (int at = 3; at <= 4; at++) {
+        for (int fault = LOSE_OP; fault <= LOSE_REPLY; fault++) {
+            struct halves h = fresh();
+            struct hapax_op op = word(HAPAX_RESOLVE_FAIL), shown;
+
+            (void)play(&h, op_m(HAPAX_OP_CLAIM));
+            pass(&h, LEASE_US);
+            shown = play(&h, op_of(HAPAX_OP_READ, 9));
+            op.if_attempt = shown.record.attempt;
+            op.if_updated_us = shown.record.updated_us;
+            pass(&h, SECOND);
+            assert_int_equal(play_at(&h, at, 1, (enum fault)fault, op).error,
+                             HAPAX_ERR_INDETERMINATE);
+            assert_int_equal(play(&h, op).verdict, HAPAX_OK);
+            for (int half = OLD; half <= NEW; half++)
+                assert_int_equal(h.of[half].record.state, HAPAX_STATE_FAILED);
+            op.token.bytes[0] ^= 1; /* another operator's */
+            assert_int_equal(play(&h, op).verdict, HAPAX_LOST);
+        }
+    }
 }
 
 /* Another door goes ahead in the new store once the old one has the operator's word. */

@@ -163,9 +163,13 @@ static void give_back(struct hapax__pair *p, enum hapax__half half)
 /* What an op answers once the new half shows what it has. */
 static void end_mirrored(struct hapax__pair *p, enum hapax_verdict verdict)
 {
+    bool tombstone;
+
     switch (p->op->kind) {
     case HAPAX_OP_CLAIM:
-        end(p, verdict, &p->new);
+        /* A tombstone begins in the new half once it has come there. */
+        tombstone = verdict == HAPAX_COMPLETED && hapax__tombstone(&p->old.record, p->old.now_us);
+        end(p, verdict, tombstone ? &p->old : &p->new);
         p->op->differs = p->sub.differs;
         return;
     case HAPAX_OP_READ:
@@ -189,10 +193,15 @@ static void end_mirrored(struct hapax__pair *p, enum hapax_verdict verdict)
 
 static void told_mirror(struct hapax__pair *p)
 {
-    if (p->sub.verdict == HAPAX_OK)
+    if (p->sub.verdict == HAPAX_OK) {
         end_mirrored(p, HAPAX_COMPLETED);
-    else
+    } else if (p->sub.error == HAPAX_ERR_TOO_BIG && p->sub.outcome.body_kept) {
+        /* As a door does it whose own result is over the limit. */
+        p->sub.outcome.body_kept = false;
+        p->sub.outcome.body = hapax_str(NULL);
+    } else {
         end_error(p, p->sub.verdict == HAPAX_LOST ? HAPAX_ERR_INDETERMINATE : p->sub.error, true);
+    }
 }
 
 /* How long from now until then; 1 at least. */
@@ -604,6 +613,17 @@ static void told_new_completed(struct hapax__pair *p)
         end(p, p->sub.verdict, &p->new);
 }
 
+/* The record is another than the operator named, unless an earlier try of this op made it so. */
+static void told_old_repeat(struct hapax__pair *p)
+{
+    if (p->sub.verdict == HAPAX_NO_VERDICT)
+        end_error(p, p->sub.error, false);
+    else if (p->sub.verdict == HAPAX_OK)
+        told_old_resolve(p);
+    else
+        end(p, HAPAX_LOST, known_best(p));
+}
+
 /* The operator names what a READ has shown, which is that of one half. */
 static bool names(const struct hapax_op *op, const struct hapax_record *record)
 {
@@ -619,7 +639,8 @@ static void told_old_state(struct hapax__pair *p)
     if (p->sub.verdict == HAPAX_NO_VERDICT) {
         end_error(p, p->sub.error, false);
     } else if (!names(p->op, &best->record)) {
-        end(p, HAPAX_LOST, best);
+        ask(p, HAPAX__HALF_OLD, HAPAX_OP_RESOLVE, told_old_repeat);
+        p->sub.if_updated_us = NEVER_US;
     } else if (!p->op->force && (live(&p->old) || live(&p->new))) {
         end(p, HAPAX_IN_FLIGHT, live(&p->new) ? &p->new : &p->old);
     } else if (!p->op->force && completed(&p->new)) {

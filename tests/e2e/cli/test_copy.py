@@ -118,6 +118,22 @@ def test_a_copy_leaves_what_runs(hapax, folder, fresh):
     assert records(hapax, to) != records(hapax, source)
 
 
+def test_a_claim_that_died_runs_in_no_store(hapax, fresh):
+    """Its lease is over by the clock of its store, and comes to no other, whose clock may be behind."""
+    source, to = fresh("rocksdb"), fresh("rocksdb")
+    hapax.keep(source)
+    ann = Once(hapax, source, "ann")
+    asked = ("k1", "[ $HAPAX_ATTEMPT = 2 ] || kill -9 $PPID", "--lease", "1s", "--on-expired", "rerun")
+    assert ann(*asked).code == -9
+    code, said, err = copied(hapax, source, to, "--wait", "1m")
+    assert (code, said["copied"], said["left_running"]) == (0, 1, 0), err
+    record, = records(hapax, to).values()
+    assert record["state"] == "started" and not record["lease_until_us"]
+    shown = hapax("show", "--store", to, "--owner", "ann", "k1")
+    assert any(line.split()[0] == "lease" and line.split()[-1] == "over" for line in shown.out.splitlines()), shown.out
+    assert Once(hapax, to, "ann")(*asked).code == 0
+
+
 @pytest.mark.parametrize("kind", ["rocksdb", pytest.param("hybrid", marks=pytest.mark.ci)])
 def test_what_a_store_has_for_itself_is_not_copied(hapax, folder, fresh, kind):
     """Neither the secret's check value nor an epoch is in the way of a copy that has all of it."""
