@@ -146,6 +146,7 @@ struct ngx_http_hapax_store_s {
     ngx_str_t                       uri;
     ngx_str_t                       shown;      /* the URI without passwords */
     ngx_str_t                       secret;
+    ngx_str_t                       secret_old; /* data NULL: the secret is not being changed */
     const struct hapax__keys       *keys;       /* NULL: nothing is sealed */
 
     ngx_http_hapax_keeper_t        *keeper;     /* NULL: there is a lane */
@@ -311,6 +312,7 @@ struct ngx_http_hapax_loc_conf_s {
     ngx_uint_t                      methods;
     ngx_str_t                       uri;
     ngx_str_t                       secret;
+    ngx_str_t                       secret_old; /* data NULL: the secret is not being changed */
     struct hapax__keys             *keys;
     ngx_http_hapax_store_t         *store;
     ngx_http_hapax_zone_t          *zone;

@@ -296,6 +296,12 @@ ngx_http_hapax_find_store(ngx_conf_t *cf, ngx_http_hapax_loc_conf_t *conf)
                 || ngx_memcmp(store->secret.data, conf->secret.data,
                               conf->secret.len)
                    == 0)
+            && store->secret_old.len == conf->secret_old.len
+            && !store->secret_old.data == !conf->secret_old.data
+            && (conf->secret_old.len == 0
+                || ngx_memcmp(store->secret_old.data, conf->secret_old.data,
+                              conf->secret_old.len)
+                   == 0)
             && ngx_http_hapax_same_keys(store->keys, conf->keys))
         {
             return store;
@@ -311,6 +317,7 @@ ngx_http_hapax_find_store(ngx_conf_t *cf, ngx_http_hapax_loc_conf_t *conf)
 
     store->uri = conf->uri;
     store->secret = conf->secret;
+    store->secret_old = conf->secret_old;
     store->keys = conf->keys;
 
     hapax_store_shown(shown, (char *) conf->uri.data);
@@ -377,6 +384,11 @@ ngx_http_hapax_merge_names(ngx_http_hapax_loc_conf_t *prev,
     ngx_conf_merge_uint_value(conf->push, prev->push, NGX_HTTP_HAPAX_PUSH_OFF);
     ngx_conf_merge_str_value(conf->uri, prev->uri, "");
     ngx_conf_merge_str_value(conf->secret, prev->secret, "");
+
+    if (conf->secret_old.data == NULL) {
+        conf->secret_old = prev->secret_old;
+    }
+
     ngx_conf_merge_ptr_value(conf->keys, prev->keys, NULL);
     ngx_conf_merge_str_value(conf->key_header, prev->key_header,
                              "Idempotency-Key");
@@ -459,6 +471,20 @@ ngx_http_hapax_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     if (conf->uri.len == 0) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"hapax\" is on, and there is no \"hapax_store\"");
+        return NGX_CONF_ERROR;
+    }
+
+    if (conf->secret_old.data && conf->secret.len == 0) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"hapax_secret_old\", and no \"hapax_secret\"");
+        return NGX_CONF_ERROR;
+    }
+
+    if (conf->secret_old.data && conf->policy.pass_token) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"hapax_pass_token on\" and "
+                           "\"hapax_secret_old\": who completes by a token "
+                           "knows one secret");
         return NGX_CONF_ERROR;
     }
 

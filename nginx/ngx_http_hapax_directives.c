@@ -301,6 +301,46 @@ ngx_http_hapax_set_secret(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
+/* hapax_secret_old FILE, or "none": there was no secret. */
+
+static char *
+ngx_http_hapax_set_secret_old(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_hapax_loc_conf_t *hlcf = conf;
+
+    u_char      buf[NGX_HTTP_HAPAX_SECRET_MAX + 2];
+    ssize_t     n;
+    ngx_str_t  *value;
+
+    value = cf->args->elts;
+
+    if (hlcf->secret_old.data) {
+        return "is duplicate";
+    }
+
+    if (ngx_strcmp(value[1].data, "none") == 0) {
+        ngx_str_set(&hlcf->secret_old, "");
+        return NGX_CONF_OK;
+    }
+
+    if (ngx_http_hapax_read_secret(cf, cmd, buf, &n) != NGX_CONF_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    hlcf->secret_old.len = n;
+    hlcf->secret_old.data = ngx_pnalloc(cf->pool, n);
+
+    if (hlcf->secret_old.data == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    ngx_memcpy(hlcf->secret_old.data, buf, n);
+    explicit_bzero(buf, sizeof(buf));
+
+    return NGX_CONF_OK;
+}
+
+
 static char *
 ngx_http_hapax_set_keys(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
@@ -899,6 +939,8 @@ ngx_command_t  ngx_http_hapax_commands[] = {
         ngx_http_hapax_set_store, uri, NULL),
     ngx_http_hapax_directive("hapax_secret", NGX_CONF_TAKE1,
         ngx_http_hapax_set_secret, secret, NULL),
+    ngx_http_hapax_directive("hapax_secret_old", NGX_CONF_TAKE1,
+        ngx_http_hapax_set_secret_old, secret_old, NULL),
     ngx_http_hapax_directive("hapax_keys", NGX_CONF_TAKE1,
         ngx_http_hapax_set_keys, keys, NULL),
     ngx_http_hapax_directive("hapax_zone", NGX_CONF_TAKE1,

@@ -634,7 +634,8 @@ ngx_http_hapax_identify(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     int64_t            made_ms;
     ngx_int_t          rc;
     ngx_str_t          owner, scope;
-    struct hapax_span  body, key, none, whose, secret;
+    struct hapax_span  body, key, none, whose;
+    struct hapax__secrets  secrets;
 
     body.ptr = NULL;
     body.len = 0;
@@ -680,10 +681,14 @@ ngx_http_hapax_identify(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     none.len = 0;
     whose.ptr = owner.data;
     whose.len = owner.len;
-    secret.ptr = conf->secret.data;
-    secret.len = conf->secret.len;
+    secrets.now.ptr = conf->secret.data;
+    secrets.now.len = conf->secret.len;
+    secrets.old.ptr = conf->secret_old.data;
+    secrets.old.len = conf->secret_old.len;
 
-    if (hapax__identify(request, whose, key, none, secret) != HAPAX_ERR_NONE) {
+    if (hapax__identify(request, whose, key, none, &secrets)
+        != HAPAX_ERR_NONE)
+    {
         return NGX_ERROR;
     }
 

@@ -11,6 +11,8 @@
 
 #include "ngx_http_hapax.h"
 #include "base/fail.h"
+#include "store/rotation/rotation.h"
+#include "store/seal.h"
 #include "store/types.h"
 
 #include <stdio.h>
@@ -23,7 +25,8 @@ typedef struct {
     struct hapax_store   store;
     struct hapax_store  *inner;         /* NULL: not open */
     char                *uri;
-    struct hapax_span    secret;        /* owned by the configuration */
+    struct hapax__secrets       secrets;  /* owned by the configuration, as keys */
+    const struct hapax__keys   *keys;     /* of the inner store; NULL: none */
     int64_t              again_us;
     int64_t              pause_us;
     enum hapax_error     error;         /* of the last try */
@@ -75,14 +78,11 @@ ngx_http_hapax_late_open(ngx_http_hapax_store_t *store,
 
     if (opened) {
         late = (ngx_http_hapax_late_t *) opened;
-        late->secret.ptr = store->secret.data;
-        late->secret.len = store->secret.len;
-
-        if (hapax__store_keys(opened, store->keys) != HAPAX_ERR_NONE) {
-            (void) snprintf(text, HAPAX_TEXT_MAX, "out of memory");
-            hapax_store_close(opened);
-            return NULL;
-        }
+        late->secrets.now.ptr = store->secret.data;
+        late->secrets.now.len = store->secret.len;
+        late->secrets.old.ptr = store->secret_old.data;
+        late->secrets.old.len = store->secret_old.len;
+        late->keys = store->keys;
     }
 
     return opened;
@@ -131,7 +131,11 @@ ngx_http_hapax_late_try(ngx_http_hapax_late_t *late)
     error = hapax_store_open(&inner, late->uri, late->text);
 
     if (error == HAPAX_ERR_NONE) {
-        error = hapax_store_bind(inner, late->secret);
+        error = hapax__store_keys(inner, late->keys);
+
+        if (error == HAPAX_ERR_NONE) {
+            error = hapax__store_bind(&inner, &late->secrets);
+        }
 
         if (error != HAPAX_ERR_NONE) {
             (void) snprintf(late->text, sizeof(late->text), "%s",

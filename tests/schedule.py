@@ -22,6 +22,7 @@ SECONDS = {
     "test_pg_gate": 25, "test_pg_sql": 12, "test_postgres_failover": 23,
     "test_postgres_store": 115, "test_python": 35, "test_recipes": 60, "test_redis": 82, "test_redis_check": 19,
     "test_redis_failover": 140, "test_redis_login": 21, "test_redis_rights": 23, "test_relay": 81, "test_retries": 13,
+    "test_rotate": 40, "test_rotation": 21,
     "test_run": 28, "test_saga": 45, "test_sdks": 19, "test_sealed": 11, "test_serve": 45, "test_shadow": 20,
     "test_sql": 62, "test_sql_rights": 16, "test_sqs": 80, "test_steps": 35, "test_switch": 18, "test_traces": 18,
     "test_upgrade": 150, "test_web": 15, "test_worst_days": 200,

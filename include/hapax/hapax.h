@@ -250,12 +250,12 @@ struct hapax_answer {
 HAPAX_API void hapax_answer_release(struct hapax_answer *answer);
 
 /* ---- the C door ------------------------------------------------------------------ */
-
 struct hapax; /* a store, the threads that talk to it, and the operations in hand */
 
 struct hapax_options {
     struct hapax_span secret; /* ids and digests are hashed with it (HMAC); copied; empty: none */
     struct hapax_span keys; /* text of a keys file (docs/encryption.md), to seal outcomes; copied */
+    struct hapax_span secret_old; /* NULL, or the one before (docs/rotation.md); copied */
     uint32_t calls_max; /* calls in hand, those that still save included: 1 to 1048576; 0: 4096 */
 };
 

@@ -185,6 +185,12 @@ enum hapax_resolve { HAPAX_RESOLVE_COMPLETE = 1, HAPAX_RESOLVE_FAIL, HAPAX_RESOL
 #define HAPAX_STATES_ALL  0x1eu /* of `states`: bit 1 << enum hapax_state */
 #define HAPAX_STATES_OPEN 0x1au /* all but completed */
 
+/* The names of one operation, as its record has them. */
+struct hapax_identity {
+    struct hapax_id id;
+    struct hapax_digest owner, fingerprint, caller;
+};
+
 struct hapax_op {
     enum hapax_op_kind kind;
 
@@ -244,6 +250,10 @@ struct hapax_op {
     int64_t if_updated_us;
     /* The operator's name, for the record. */
     struct hapax_span by;
+    /* The same operation under the old secret, for a handle on a store whose secret is being
+     * changed (docs/rotation.md); NULL: the op is about one record. Only such a handle reads it.
+     * Borrowed. */
+    const struct hapax_identity *old;
     struct hapax_outcome outcome;
     /* Bits; 0: all states. */
     uint32_t states;

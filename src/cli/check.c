@@ -7,6 +7,7 @@
 
 #include "print.h"
 #include "progress.h"
+#include "rotate.h"
 #include "store/types.h"
 
 #include <inttypes.h>
@@ -98,6 +99,11 @@ static void say_secrets(struct advice *advice, struct hapax_store *store)
                "it");
 }
 
+static void say_rotation(void *arg, const char *line)
+{
+    say_at(arg, CLI_OK, line);
+}
+
 /* Says how many operations wait for an operator. Not of a store that can only be walked from end to
  * end, which would take minutes. */
 static void say_unknown(struct advice *advice, struct hapax_store *store, struct progress *progress)
@@ -152,6 +158,7 @@ static enum cli_exit run(struct cli_args *args)
     if (exit == CLI_DONE) {
         say_unknown(&advice, store, &progress);
         say_secrets(&advice, store);
+        exit = rotate_say(args, store, &progress, say_rotation, &advice);
     }
     if (exit == CLI_DONE && advice.danger)
         exit = CLI_NO;

@@ -6,6 +6,7 @@
 #ifndef HAPAX_CLI_CLI_H
 #define HAPAX_CLI_CLI_H
 
+#include "core/question.h"
 #include "http/traces.h"
 #include <hapax/store.h>
 #include <limits.h>
@@ -124,8 +125,9 @@ struct cli_command {
 };
 
 extern const struct cli_command cli_bench, cli_check, cli_config, cli_consume, cli_copy, cli_door,
-    cli_erase, cli_help, cli_import, cli_init, cli_keep, cli_lambda, cli_list, cli_purge,
-    cli_redrive, cli_relay, cli_resolve, cli_run, cli_serve, cli_show, cli_switch, cli_top, cli_web;
+    cli_erase, cli_help, cli_rotate, cli_import, cli_init, cli_keep, cli_lambda, cli_list,
+    cli_purge, cli_redrive, cli_relay, cli_resolve, cli_run, cli_serve, cli_show, cli_switch,
+    cli_top, cli_web;
 
 /* All of them, in the order of the help; ends with NULL. */
 extern const struct cli_command *const cli_commands[];
@@ -246,13 +248,27 @@ bool cli_secret_given(void);
 /* Reads the file that HAPAX_SECRET_FILE names. */
 enum cli_exit cli_secret_read(struct cli_secret *secret, const struct cli_args *args);
 
+/* While the secret is being changed (docs/rotation.md): both. */
+struct cli_secrets {
+    struct cli_secret now;
+    struct cli_secret old; /* len 0: there was none, or the secret is not being changed */
+    bool rotates; /* the secret is being changed */
+};
+
+/* Reads the files that HAPAX_SECRET_FILE and HAPAX_SECRET_OLD_FILE name. The latter may be "none":
+ * there was no secret. */
+enum cli_exit cli_secrets_read(struct cli_secrets *secrets, const struct cli_args *args);
+
+/* The same, borrowed. */
+struct hapax__secrets cli_secrets_of(const struct cli_secrets *secrets);
+
 /* Reads the file that HAPAX_KEYS_FILE names, and checks that it is one. */
 enum cli_exit cli_keys_read(struct cli_secret *keys, const struct cli_args *args);
 
 /* Opens args->store for a door that runs on, and makes it where that is needed. Waits for a store
  * that is away, and says so once, until a signal ends that: then *out stays NULL. */
 enum cli_exit cli_open_door(struct hapax **out, const struct cli_args *args,
-                            const struct cli_secret *secret, uint32_t calls_max, int signals);
+                            const struct cli_secrets *secrets, uint32_t calls_max, int signals);
 
 /* How an operation is named: by its key, with owner, scope and step, or by its id. */
 struct cli_operation {
@@ -277,20 +293,35 @@ struct cli_operation {
 /* An id as 64 hex digits, or as a problem's instance. */
 bool cli_id_read(struct hapax_id *id, const char *hex);
 
-/* Makes the id and opens the store; on CLI_DONE cli_close() closes *out. Where the id is made from
- * a key, the secret is compared with the store's. A store that has no check value of a secret gets
- * none. Where the store has no such operation, and KEY is quoted as in a header, the operation is
- * that of the key within the quotes, and args->operand becomes that key. */
-enum cli_exit cli_open_operation(struct hapax_store **out, struct hapax_id *id,
+/* The names of an operation in its store: under the secret, and while that is being changed under
+ * the old one, too. */
+struct cli_names {
+    struct hapax_id id;
+    struct hapax_digest owner; /* zeroed: it has none, or the id was given */
+    bool has_old;
+    struct hapax_identity old;
+};
+
+/* Has the op be about the operation; borrows the names. */
+void cli_name(struct hapax_op *op, const struct cli_names *names);
+
+/* Makes the names and opens the store; on CLI_DONE cli_close() closes *out. Where the names are
+ * made from a key, the secret is compared with the store's. A store that has no check value of a
+ * secret gets none. Where the store has no such operation, and KEY is quoted as in a header, the
+ * operation is that of the key within the quotes, and args->operand becomes that key. */
+enum cli_exit cli_open_operation(struct hapax_store **out, struct cli_names *names,
                                  struct cli_args *args, struct cli_operation *operation);
 
-/* The digest of an owner under the secret, which is compared with the store's as above. */
-enum cli_exit cli_owner(struct hapax_digest *out, const struct cli_args *args,
-                        struct hapax_store *store, const char *owner);
+#define CLI_OWNERS_MAX 2u
 
-/* The ids of an operation's steps, after cli_open_operation() by the operation's key. */
-enum cli_exit cli_step_ids(struct hapax_id *ids, const struct hapax_span *steps, size_t n,
-                           const struct cli_args *args, const struct cli_operation *operation);
+/* The digests of an owner: under the secret, which is compared with the store's as above, and while
+ * that is being changed under the old one, too. */
+enum cli_exit cli_owners(struct hapax_digest out[CLI_OWNERS_MAX], size_t *n,
+                         const struct cli_args *args, struct hapax_store *store, const char *owner);
+
+/* The names of an operation's steps, after cli_open_operation() by the operation's key. */
+enum cli_exit cli_step_names(struct cli_names *names, const struct hapax_span *steps, size_t n,
+                             const struct cli_args *args, const struct cli_operation *operation);
 
 /* The operator's name: as given or, for NULL, the login name, which is put into out. */
 const char *cli_by(char out[HAPAX_BY_MAX + 1], const char *given);

@@ -18,9 +18,9 @@
 /* Variables that are no option, and hold or name a secret or a login. Those that are set are
  * printed. */
 static const char *const logins[] = {
-    "HAPAX_SECRET_FILE", "HAPAX_KEYS_FILE",     "HAPAX_REDIS_USERNAME", "HAPAX_REDIS_PASSWORD",
-    "HAPAX_AMQP_USER",   "HAPAX_AMQP_PASSWORD", "HAPAX_KAFKA_USER",     "HAPAX_KAFKA_PASSWORD",
-    "HAPAX_TO_USER",     "HAPAX_TO_PASSWORD",   "HAPAX_CORE_DUMPS",
+    "HAPAX_SECRET_FILE",    "HAPAX_SECRET_OLD_FILE", "HAPAX_KEYS_FILE",     "HAPAX_REDIS_USERNAME",
+    "HAPAX_REDIS_PASSWORD", "HAPAX_AMQP_USER",       "HAPAX_AMQP_PASSWORD", "HAPAX_KAFKA_USER",
+    "HAPAX_KAFKA_PASSWORD", "HAPAX_TO_USER",         "HAPAX_TO_PASSWORD",   "HAPAX_CORE_DUMPS",
 };
 
 static void put(const struct cli_args *args, const char *name, const char *value, const char *from,

@@ -118,7 +118,7 @@ struct consuming {
     struct hapax__metrics *metrics;
     struct hapax__census *census;
     uint16_t port; /* of the metrics */
-    struct cli_secret secret;
+    struct cli_secrets secrets;
     struct hapax__traces *traces;
     struct hapax *h;
     int signals;
@@ -520,7 +520,7 @@ static void release(struct consuming *consuming)
     for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
         if (fds[i] >= 0)
             close(fds[i]);
-    explicit_bzero(&consuming->secret, sizeof(consuming->secret));
+    explicit_bzero(&consuming->secrets, sizeof(consuming->secrets));
     free(consuming);
 }
 
@@ -566,14 +566,14 @@ static enum cli_exit run(struct cli_args *args)
     if (exit == CLI_DONE)
         exit = read_settings(consuming);
     if (exit == CLI_DONE)
-        exit = cli_secret_read(&consuming->secret, args);
+        exit = cli_secrets_read(&consuming->secrets, args);
     if (exit == CLI_DONE)
         exit = cli_traces_open(&consuming->traces, args, &consuming->args->telling,
                                HAPAX__TRACED_MESSAGE);
     if (exit == CLI_DONE)
         exit = open_metrics(consuming);
     if (exit == CLI_DONE)
-        exit = cli_open_door(&consuming->h, &consuming->args->args, &consuming->secret,
+        exit = cli_open_door(&consuming->h, &consuming->args->args, &consuming->secrets,
                              calls_of(&consuming->consumer), consuming->signals);
     if (exit == CLI_DONE && consuming->h) {
         hapax__use_traces(consuming->h, consuming->traces);

@@ -74,7 +74,7 @@ struct serving {
     struct hapax__door_stats stats;
     struct hapax__pages *pages;
     uint16_t port; /* of the metrics */
-    struct cli_secret secret;
+    struct cli_secrets secrets;
     struct hapax__traces *traces;
     struct hapax *h;
     struct hapax__door *door;
@@ -294,7 +294,7 @@ static enum cli_exit close_all(struct serving *serving, enum cli_exit exit)
     }
     unsaved = hapax_close(serving->h, serving->scopes.policy.save_wait_ms);
     hapax__traces_close(serving->traces);
-    explicit_bzero(&serving->secret, sizeof(serving->secret));
+    explicit_bzero(&serving->secrets, sizeof(serving->secrets));
     if (exit != CLI_DONE)
         return exit;
     hapax__scopes_release(&serving->scopes);
@@ -321,14 +321,14 @@ static enum cli_exit run(struct cli_args *args)
         return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "no descriptor is left");
     exit = read_settings(serving, &now);
     if (exit == CLI_DONE)
-        exit = cli_secret_read(&serving->secret, args);
+        exit = cli_secrets_read(&serving->secrets, args);
     if (exit == CLI_DONE)
         exit =
             cli_traces_open(&serving->traces, args, &serving->args->telling, HAPAX__TRACED_SOCKET);
     if (exit == CLI_DONE)
         exit = place(serving);
     if (exit == CLI_DONE)
-        exit = cli_open_door(&serving->h, args, &serving->secret, CALLS_MAX, serving->signals);
+        exit = cli_open_door(&serving->h, args, &serving->secrets, CALLS_MAX, serving->signals);
     if (exit == CLI_DONE && serving->h)
         exit = open_door(serving, now);
     if (exit == CLI_DONE && serving->h)

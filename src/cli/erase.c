@@ -51,6 +51,8 @@ struct erasing {
     struct hapax_store *store;
     int signals;
     struct hapax_op list;
+    struct hapax_digest owners[CLI_OWNERS_MAX]; /* list.owner is one after the other */
+    size_t owners_n;
     struct hapax_op ops[PAGE_MAX];
     enum hapax_state states[PAGE_MAX]; /* of the records that ops[] forget */
     bool steps[PAGE_MAX]; /* a list of steps, which is no operation */
@@ -260,7 +262,11 @@ static enum cli_exit erase(struct erasing *e, const struct audit *audit)
         exit = audit_erase(audit, &e->list, "asked");
     if (exit != CLI_DONE)
         return exit;
-    exit = walk(e);
+    for (size_t i = 0; exit == CLI_DONE && (i == 0 || i < e->owners_n); i++) {
+        e->list.owner = e->owners[i];
+        memset(&e->list.cursor, 0, sizeof(e->list.cursor));
+        exit = walk(e);
+    }
     if (exit == CLI_DONE && !e->args->dry_run)
         exit = scrub(e);
     progress_end(&e->progress);
@@ -312,7 +318,8 @@ static enum cli_exit run(struct cli_args *args)
     if (exit == CLI_DONE)
         exit = cli_open(&e->store, args, CLI_EXISTING);
     if (exit == CLI_DONE && e->args->owner)
-        exit = cli_owner(&e->list.owner, args, e->store, e->args->owner);
+        exit = cli_owners(e->owners, &e->owners_n, args, e->store, e->args->owner);
+    e->list.owner = e->owners[0];
     if (exit == CLI_DONE && !e->args->dry_run)
         exit = audit_begin(&audit, args, e->args->audit);
     if (exit == CLI_DONE) {

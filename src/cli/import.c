@@ -184,7 +184,7 @@ static bool take_outcome(struct importing *m, struct hapax_outcome *out, struct 
 /* Whose record it is: the id, and what is compared. */
 static bool take_names(struct importing *m, struct hapax_record *record, struct hapax_span line)
 {
-    const struct hapax_span secret = {m->secret.bytes, m->secret.len};
+    const struct hapax__secrets secrets = {.now = {m->secret.bytes, m->secret.len}};
     struct hapax__flow_request request = {.scope = hapax_str("default")};
     struct hapax_span key, owner, scope, step, what;
     bool fingerprint, caller;
@@ -197,7 +197,7 @@ static bool take_names(struct importing *m, struct hapax_record *record, struct 
         return false;
     if (scope.len > 0)
         request.scope = scope;
-    if (hapax__identify(&request, owner, key, step, secret) != HAPAX_ERR_NONE)
+    if (hapax__identify(&request, owner, key, step, &secrets) != HAPAX_ERR_NONE)
         return wrong(m,
                      "\"key\", \"scope\" and \"owner\" have 1 to 255 bytes, \"step\" at most 64");
     record->id = request.id;

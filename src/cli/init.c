@@ -7,6 +7,7 @@
 #include "cli.h"
 
 #include "print.h"
+#include "store/rotation/rotation.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -45,14 +46,18 @@ static enum cli_exit report(const struct cli_args *args, const char *text, bool 
 
 static enum cli_exit bind_secret(const struct cli_args *args, struct hapax_store *store)
 {
-    struct cli_secret secret;
+    struct cli_secrets secrets;
+    struct hapax__secrets both;
+    enum hapax__rotation at;
     enum hapax_error error;
-    enum cli_exit exit = cli_secret_read(&secret, args);
+    enum cli_exit exit = cli_secrets_read(&secrets, args);
 
-    if (exit != CLI_DONE || secret.len == 0)
+    if (exit != CLI_DONE || secrets.now.len == 0)
         return exit;
-    error = hapax_store_bind(store, (struct hapax_span){secret.bytes, secret.len});
-    explicit_bzero(&secret, sizeof(secret));
+    both = cli_secrets_of(&secrets);
+    error = secrets.rotates ? hapax__rotation_bind(store, &both, &at)
+                            : hapax_store_bind(store, both.now);
+    explicit_bzero(&secrets, sizeof(secrets));
     return error == HAPAX_ERR_NONE ? CLI_DONE
                                    : cli_store_failed(args, error, hapax_store_text(store));
 }

@@ -104,7 +104,8 @@ struct serving {
     struct hapax__function function;
     struct hapax__upstream *upstream;
     struct hapax__proxy *proxy;
-    struct cli_secret secret, keys;
+    struct cli_secrets secrets;
+    struct cli_secret keys;
     struct hapax__traces *traces;
     int signals;
     pid_t child;
@@ -310,8 +311,10 @@ static void refuse_store(struct serving *serving, enum hapax_error error, const 
 static void *open_store(void *arg)
 {
     struct serving *serving = arg;
+    const struct hapax__secrets secrets = cli_secrets_of(&serving->secrets);
     struct hapax_options how = {
-        .secret = {serving->secret.bytes, serving->secret.len},
+        .secret = secrets.now,
+        .secret_old = secrets.old,
         .keys = {serving->keys.bytes, serving->keys.len},
         .calls_max = CALLS_MAX,
     };
@@ -460,7 +463,7 @@ static enum cli_exit run(struct cli_args *args)
     if (exit == CLI_DONE)
         exit = read_settings(serving);
     if (exit == CLI_DONE)
-        exit = cli_secret_read(&serving->secret, args);
+        exit = cli_secrets_read(&serving->secrets, args);
     if (exit == CLI_DONE)
         exit = cli_keys_read(&serving->keys, args);
     if (exit == CLI_DONE)
@@ -472,7 +475,7 @@ static enum cli_exit run(struct cli_args *args)
         exit = open_proxy(serving);
     if (exit == CLI_DONE)
         exit = serve(serving);
-    explicit_bzero(&serving->secret, sizeof(serving->secret));
+    explicit_bzero(&serving->secrets, sizeof(serving->secrets));
     explicit_bzero(&serving->keys, sizeof(serving->keys));
     return exit;
 }

@@ -159,8 +159,10 @@ static enum cli_exit run(struct cli_args *args)
 {
     const struct list_args *list = (const struct list_args *)args;
     struct hapax_op op = {.kind = HAPAX_OP_LIST, .older_ms = list->older_ms};
+    struct hapax_digest owners[CLI_OWNERS_MAX];
     struct hapax_store *store;
     enum cli_exit exit;
+    size_t n = 1;
 
     op.scope = hapax_str(list->scope);
     if (list->scope && (op.scope.len == 0 || op.scope.len > HAPAX_SCOPE_MAX))
@@ -185,9 +187,19 @@ static enum cli_exit run(struct cli_args *args)
     if (exit != CLI_DONE)
         return exit;
     if (list->owner)
-        exit = cli_owner(&op.owner, args, store, list->owner);
-    if (exit == CLI_DONE)
-        exit = list->totals ? totals_list(args, store) : put_all(args, store, &op, list->limit);
+        exit = cli_owners(owners, &n, args, store, list->owner);
+    if (exit == CLI_DONE && n > 1 && list->after)
+        exit = cli_fail(args, CLI_USAGE, HAPAX_ERR_UNSUPPORTED,
+                        "--after goes with --owner only while the secret is not being changed");
+    if (exit == CLI_DONE && list->totals)
+        exit = totals_list(args, store);
+    for (size_t i = 0; i < n && exit == CLI_DONE && !list->totals; i++) {
+        struct hapax_op one = op;
+
+        if (list->owner)
+            one.owner = owners[i];
+        exit = put_all(args, store, &one, list->limit);
+    }
     cli_close(args, store);
     return exit;
 }

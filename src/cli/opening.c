@@ -24,6 +24,7 @@
 #include "door/step.h"
 #include "http/problem.h"
 #include "print.h"
+#include "store/rotation/rotation.h"
 #include "store/seal.h"
 #include "store/types.h"
 
@@ -358,11 +359,13 @@ static enum cli_exit open_door(struct hapax **out, const struct cli_args *args,
 }
 
 enum cli_exit cli_open_door(struct hapax **out, const struct cli_args *args,
-                            const struct cli_secret *secret, uint32_t calls_max, int signals)
+                            const struct cli_secrets *secrets, uint32_t calls_max, int signals)
 {
     struct cli_secret keys;
     enum cli_exit exit = cli_keys_read(&keys, args);
-    const struct hapax_options how = {.secret = {secret->bytes, secret->len},
+    const struct hapax__secrets both = cli_secrets_of(secrets);
+    const struct hapax_options how = {.secret = both.now,
+                                      .secret_old = both.old,
                                       .keys = {keys.bytes, keys.len},
                                       .calls_max = calls_max};
 
@@ -374,6 +377,7 @@ enum cli_exit cli_open_door(struct hapax **out, const struct cli_args *args,
 
 void cli_close(const struct cli_args *args, struct hapax_store *store)
 {
+    store = hapax__rotation_under(store);
     if (store != args->lent)
         hapax_store_close(store);
 }
@@ -450,6 +454,32 @@ enum cli_exit cli_secret_read(struct cli_secret *secret, const struct cli_args *
     return read_named(secret, args, "HAPAX_SECRET_FILE");
 }
 
+enum cli_exit cli_secrets_read(struct cli_secrets *secrets, const struct cli_args *args)
+{
+    enum cli_exit exit = cli_secret_read(&secrets->now, args);
+    const char *old;
+
+    secrets->old.len = 0;
+    secrets->rotates = set_from("HAPAX_SECRET_OLD_FILE", &old);
+    if (exit != CLI_DONE || !secrets->rotates)
+        return exit;
+    if (secrets->now.len == 0)
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        "HAPAX_SECRET_OLD_FILE is set, and HAPAX_SECRET_FILE, the new secret, is "
+                        "not");
+    return strcmp(old, "none") == 0 ? CLI_DONE
+                                    : read_named(&secrets->old, args, "HAPAX_SECRET_OLD_FILE");
+}
+
+struct hapax__secrets cli_secrets_of(const struct cli_secrets *secrets)
+{
+    struct hapax__secrets out = {.now = {secrets->now.bytes, secrets->now.len}};
+
+    if (secrets->rotates)
+        out.old = (struct hapax_span){secrets->old.bytes, secrets->old.len};
+    return out;
+}
+
 enum cli_exit cli_keys_read(struct cli_secret *keys, const struct cli_args *args)
 {
     enum cli_exit exit = read_named(keys, args, "HAPAX_KEYS_FILE");
@@ -482,7 +512,7 @@ bool cli_is_own(const struct hapax_record *record)
     hapax__epoch_id(&epoch);
     return memcmp(&record->id, &check, sizeof(check)) == 0 ||
            memcmp(&record->id, &epoch, sizeof(epoch)) == 0 || hapax__is_switch(record) ||
-           cli_is_step_list(record);
+           hapax__is_rotation(record) || cli_is_step_list(record);
 }
 
 const char *cli_by(char out[HAPAX_BY_MAX + 1], const char *given)
@@ -501,24 +531,31 @@ const char *cli_by(char out[HAPAX_BY_MAX + 1], const char *given)
     return out;
 }
 
+/* Whether the store is of the given secrets; of a store that is not, nothing is changed. */
 static enum cli_exit secret_compare(const struct cli_args *args, struct hapax_store *store,
-                                    struct hapax_span secret)
+                                    const struct hapax__secrets *secrets)
 {
     struct hapax_op op = {.kind = HAPAX_OP_READ};
     struct hapax_digest value;
     enum hapax_error error;
 
-    hapax__bind_check(&op.id, &value, secret);
+    hapax__bind_check(&op.id, &value, secrets->now);
     error = hapax_store_run(store, &op, 1);
     if (error != HAPAX_ERR_NONE)
         return cli_store_failed(args, error, hapax_store_text(store));
-    if (op.verdict == HAPAX_ABSENT ||
-        memcmp(op.record.fingerprint.bytes, value.bytes, sizeof(value.bytes)) == 0)
+    if (op.verdict == HAPAX_ABSENT || hapax__rotation_is(&op.record.fingerprint, secrets))
         return CLI_DONE;
+    if (secrets->old.ptr)
+        return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_REFUSED,
+                        "the store \"%s\" has other secrets than those in HAPAX_SECRET_FILE and "
+                        "HAPAX_SECRET_OLD_FILE",
+                        args->shown);
     return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_REFUSED,
-                    secret.len > 0 ? "the store \"%s\" has another secret than the one in "
-                                     "HAPAX_SECRET_FILE, or none"
-                                   : "the store \"%s\" has a secret; set HAPAX_SECRET_FILE",
+                    secrets->now.len > 0
+                        ? "the store \"%s\" has another secret than the one in "
+                          "HAPAX_SECRET_FILE, or none; or its secret is being changed "
+                          "(HAPAX_SECRET_OLD_FILE)"
+                        : "the store \"%s\" has a secret; set HAPAX_SECRET_FILE",
                     args->shown);
 }
 
@@ -538,49 +575,68 @@ bool cli_id_read(struct hapax_id *id, const char *hex)
     return true;
 }
 
-static enum cli_exit id_from_key(struct hapax_id *id, const struct cli_args *args,
-                                 const struct cli_operation *operation, struct hapax_span secret)
+static enum cli_exit names_of(struct cli_names *names, const struct cli_args *args,
+                              const struct cli_operation *operation,
+                              const struct hapax__secrets *secrets)
 {
-    const char *scope = operation->scope ? operation->scope : "default";
+    struct hapax__flow_request request = {
+        .scope = hapax_str(operation->scope ? operation->scope : "default")};
 
     if (operation->owner && !*operation->owner)
         return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "--owner is empty");
-    if (hapax_owned_id(id, hapax_str(operation->owner), hapax_str(scope), hapax_str(args->operand),
-                       hapax_str(operation->step), secret) == HAPAX_ERR_NONE)
-        return CLI_DONE;
-    return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
-                    "not an operation: KEY, --scope and --owner have 1 to %u bytes, --step at most "
-                    "%u and no ':'",
-                    HAPAX_KEY_MAX, HAPAX_STEP_MAX);
+    if (hapax__identify(&request, hapax_str(operation->owner), hapax_str(args->operand),
+                        hapax_str(operation->step), secrets) != HAPAX_ERR_NONE)
+        return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
+                        "not an operation: KEY, --scope and --owner have 1 to %u bytes, --step at "
+                        "most %u and no ':'",
+                        HAPAX_KEY_MAX, HAPAX_STEP_MAX);
+    names->id = request.id;
+    names->owner = request.owner;
+    names->has_old = request.has_old;
+    /* An operator does not know what the request was. */
+    names->old = (struct hapax_identity){.id = request.old.id, .owner = request.old.owner};
+    return CLI_DONE;
 }
 
-enum cli_exit cli_owner(struct hapax_digest *out, const struct cli_args *args,
-                        struct hapax_store *store, const char *owner)
+void cli_name(struct hapax_op *op, const struct cli_names *names)
 {
-    struct cli_secret secret;
-    struct hapax_span span;
-    enum cli_exit exit = cli_secret_read(&secret, args);
+    op->id = names->id;
+    op->owner = names->owner;
+    op->old = names->has_old ? &names->old : NULL;
+}
 
-    span = (struct hapax_span){secret.bytes, secret.len};
-    if (exit == CLI_DONE && hapax_owner(out, hapax_str(owner), span) != HAPAX_ERR_NONE)
+enum cli_exit cli_owners(struct hapax_digest out[CLI_OWNERS_MAX], size_t *n,
+                         const struct cli_args *args, struct hapax_store *store, const char *owner)
+{
+    struct cli_secrets secrets;
+    struct hapax__secrets both;
+    enum cli_exit exit = cli_secrets_read(&secrets, args);
+
+    *n = 0;
+    both = cli_secrets_of(&secrets);
+    if (exit == CLI_DONE && hapax_owner(&out[(*n)++], hapax_str(owner), both.now) != HAPAX_ERR_NONE)
         exit = cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "--owner is not of 1 to %u bytes",
                         HAPAX_OWNER_MAX);
+    if (exit == CLI_DONE && secrets.rotates)
+        (void)hapax_owner(&out[(*n)++], hapax_str(owner), both.old);
     if (exit == CLI_DONE)
-        exit = secret_compare(args, store, span);
-    explicit_bzero(&secret, sizeof(secret));
+        exit = secret_compare(args, store, &both);
+    explicit_bzero(&secrets, sizeof(secrets));
     return exit;
 }
 
 /* Takes the key within the quotes for KEY, where the store does not know KEY as it stands. A key
  * of a message may have quotes of its own. */
-static enum cli_exit unquote(struct hapax_id *id, struct hapax_store *store, struct cli_args *args,
-                             struct cli_operation *operation, struct hapax_span secret)
+static enum cli_exit unquote(struct cli_names *names, struct hapax_store *store,
+                             struct cli_args *args, struct cli_operation *operation,
+                             const struct hapax__secrets *secrets)
 {
-    struct hapax_op op = {.kind = HAPAX_OP_READ, .id = *id};
+    struct hapax_op op = {.kind = HAPAX_OP_READ};
     enum hapax_error error;
     const char *why;
     size_t len;
 
+    cli_name(&op, names);
     error = hapax_key_parse((uint8_t *)operation->unquoted, &len, hapax_str(args->operand), &why);
     if (args->operand[0] != '"' || error != HAPAX_ERR_NONE)
         return CLI_DONE;
@@ -591,13 +647,14 @@ static enum cli_exit unquote(struct hapax_id *id, struct hapax_store *store, str
         return cli_store_failed(args, error, hapax_store_text(store));
     operation->unquoted[len] = '\0';
     args->operand = operation->unquoted;
-    return id_from_key(id, args, operation, secret);
+    return names_of(names, args, operation, secrets);
 }
 
-/* The id, from what the command line says. secret: what it was made with, if from a key. */
-static enum cli_exit identify(struct hapax_id *id, struct cli_secret *secret,
+/* The names, from what the command line says. secrets: what they were made with, if from a key. */
+static enum cli_exit identify(struct cli_names *names, struct cli_secrets *secrets,
                               const struct cli_args *args, const struct cli_operation *operation)
 {
+    struct hapax__secrets both;
     enum cli_exit exit;
 
     if (!args->operand == !operation->id)
@@ -608,56 +665,74 @@ static enum cli_exit identify(struct hapax_id *id, struct cli_secret *secret,
         return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
                         "--owner, --scope and --step go with a KEY; an id has them in it");
     if (operation->id)
-        return cli_id_read(id, operation->id)
+        return cli_id_read(&names->id, operation->id)
                    ? CLI_DONE
                    : cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
                               "--id \"%s\" is not 64 hex digits, nor the \"instance\" of a problem",
                               operation->id);
-    exit = cli_secret_read(secret, args);
+    exit = cli_secrets_read(secrets, args);
     if (exit != CLI_DONE)
         return exit;
-    return id_from_key(id, args, operation, (struct hapax_span){secret->bytes, secret->len});
+    both = cli_secrets_of(secrets);
+    return names_of(names, args, operation, &both);
 }
 
-enum cli_exit cli_open_operation(struct hapax_store **out, struct hapax_id *id,
+/* Has ops by the names be about both records of an operation. */
+static enum cli_exit rotate(struct hapax_store **store, const struct cli_args *args)
+{
+    enum hapax_error error = hapax__rotation_over(store);
+
+    return error == HAPAX_ERR_NONE ? CLI_DONE
+                                   : cli_store_failed(args, error, hapax_store_text(*store));
+}
+
+enum cli_exit cli_open_operation(struct hapax_store **out, struct cli_names *names,
                                  struct cli_args *args, struct cli_operation *operation)
 {
-    struct cli_secret secret = {.len = 0}; /* not read where the id is given */
+    struct cli_secrets secrets = {.rotates = false}; /* not read where the id is given */
+    struct hapax__secrets both;
     enum cli_exit exit;
 
     *out = NULL;
-    exit = identify(id, &secret, args, operation);
+    memset(names, 0, sizeof(*names));
+    exit = identify(names, &secrets, args, operation);
+    both = cli_secrets_of(&secrets);
     if (exit == CLI_DONE)
         exit = cli_open(out, args, CLI_EXISTING);
     if (exit == CLI_DONE && args->operand)
-        exit = secret_compare(args, *out, (struct hapax_span){secret.bytes, secret.len});
+        exit = secret_compare(args, *out, &both);
+    if (exit == CLI_DONE && names->has_old)
+        exit = rotate(out, args);
     if (exit == CLI_DONE && args->operand)
-        exit = unquote(id, *out, args, operation, (struct hapax_span){secret.bytes, secret.len});
+        exit = unquote(names, *out, args, operation, &both);
     if (exit != CLI_DONE) {
         cli_close(args, *out);
         *out = NULL;
     }
-    explicit_bzero(&secret, sizeof(secret));
+    explicit_bzero(&secrets, sizeof(secrets));
     return exit;
 }
 
-enum cli_exit cli_step_ids(struct hapax_id *ids, const struct hapax_span *steps, size_t n,
-                           const struct cli_args *args, const struct cli_operation *operation)
+enum cli_exit cli_step_names(struct cli_names *names, const struct hapax_span *steps, size_t n,
+                             const struct cli_args *args, const struct cli_operation *operation)
 {
-    struct cli_secret secret;
-    enum cli_exit exit = cli_secret_read(&secret, args);
+    struct cli_secrets secrets;
+    enum cli_exit exit = cli_secrets_read(&secrets, args);
+    const struct hapax__secrets both = cli_secrets_of(&secrets);
 
     for (size_t i = 0; i < n && exit == CLI_DONE; i++) {
-        enum hapax_error error = hapax_owned_id(
-            &ids[i], hapax_str(operation->owner),
-            hapax_str(operation->scope ? operation->scope : "default"), hapax_str(args->operand),
-            steps[i], (struct hapax_span){secret.bytes, secret.len});
+        char step[HAPAX_STEP_MAX + 1];
+        struct cli_operation named = *operation;
 
-        if (error != HAPAX_ERR_NONE)
+        (void)snprintf(step, sizeof(step), "%.*s", (int)steps[i].len, (const char *)steps[i].ptr);
+        named.step = step;
+        exit =
+            steps[i].len <= HAPAX_STEP_MAX ? names_of(&names[i], args, &named, &both) : CLI_USAGE;
+        if (exit != CLI_DONE)
             exit = cli_fail(args, CLI_UNREACHED, HAPAX_ERR_CORRUPT,
                             "the list of steps holds what is no name of one");
     }
-    explicit_bzero(&secret, sizeof(secret));
+    explicit_bzero(&secrets, sizeof(secrets));
     return exit;
 }
 

@@ -348,6 +348,9 @@ static const struct {
     {"HAPAX_SECRET_FILE",
      "A file with the secret of the store, for stores whose keys are hashed with one. At most "
      "4096 bytes, a newline at the end not counted; others must not be able to read it"},
+    {"HAPAX_SECRET_OLD_FILE",
+     "While the secret is being changed: the file with the one before, or none if there was none "
+     "(docs/rotation.md)"},
     {"HAPAX_KEYS_FILE",
      "A file with keys, by the first of which outcomes are sealed (docs/encryption.md); others "
      "must not be able to read it"},

@@ -362,11 +362,13 @@ static enum cli_exit resolve_one(struct resolve_args *resolve, struct hapax_op *
     enum hapax_error error;
     bool found;
     struct audit audit;
-    enum cli_exit exit = cli_open_operation(&store, &op->id, args, &resolve->operation);
+    struct cli_names names;
+    enum cli_exit exit = cli_open_operation(&store, &names, args, &resolve->operation);
 
     if (exit != CLI_DONE)
         return exit;
-    before.id = op->id;
+    cli_name(op, &names);
+    cli_name(&before, &names);
     error = hapax_store_run(store, &before, 1);
     found = before.verdict == HAPAX_FOUND || error == HAPAX_ERR_SEALED; /* its key may be lost */
     if (error != HAPAX_ERR_NONE && error != HAPAX_ERR_CORRUPT && error != HAPAX_ERR_SEALED)
@@ -401,7 +403,9 @@ static enum cli_exit resolve_many(const struct resolve_args *resolve, const stru
                         .limit = resolve->limit > 0 ? resolve->limit : LIMIT_MANY,
                         .dry_run = resolve->dry_run,
                         .audit = &audit};
+    struct hapax_digest owners[CLI_OWNERS_MAX];
     struct hapax_store *store;
+    size_t n = 1;
     enum cli_exit exit = cli_states(&bulk.list.states, args, &resolve->states);
 
     if (exit == CLI_DONE && (bulk.list.states & 1u << HAPAX_STATE_COMPLETED))
@@ -416,11 +420,15 @@ static enum cli_exit resolve_many(const struct resolve_args *resolve, const stru
     if (exit != CLI_DONE)
         return exit;
     if (resolve->operation.owner)
-        exit = cli_owner(&bulk.list.owner, args, store, resolve->operation.owner);
+        exit = cli_owners(owners, &n, args, store, resolve->operation.owner);
     if (exit == CLI_DONE && !resolve->dry_run)
         exit = audit_begin(&audit, args, resolve->audit);
     if (exit == CLI_DONE) {
-        exit = bulk_resolve(&bulk, store);
+        for (size_t i = 0; i < n && exit == CLI_DONE; i++) {
+            if (resolve->operation.owner)
+                bulk.list.owner = owners[i];
+            exit = bulk_resolve(&bulk, store);
+        }
         if (!resolve->dry_run)
             audit_end(&audit, exit);
     }

@@ -270,7 +270,9 @@ static enum cli_exit open_store(struct running *r)
 {
     const struct cli_args *args = &r->args->args;
     enum cli_exit exit = cli_prepare(args, CLI_CREATE);
-    const struct hapax_options how = {.secret = {r->secret.bytes, r->secret.len},
+    const struct hapax__secrets secrets = cli_secrets_of(&r->secrets);
+    const struct hapax_options how = {.secret = secrets.now,
+                                      .secret_old = secrets.old,
                                       .keys = {r->keys.bytes, r->keys.len},
                                       .calls_max = 1};
     int64_t until_us = hapax__boot_us() + r->policy.timeout_ms * US_PER_MS;
@@ -311,7 +313,7 @@ static enum cli_exit prepare(struct running *r, struct cli_args *args)
     if (exit == CLI_DONE)
         exit = run_ask(r);
     if (exit == CLI_DONE)
-        exit = cli_secret_read(&r->secret, args);
+        exit = cli_secrets_read(&r->secrets, args);
     if (exit == CLI_DONE)
         exit = cli_keys_read(&r->keys, args);
     if (exit == CLI_DONE)
@@ -353,7 +355,7 @@ static enum cli_exit run(struct cli_args *args)
         else
             exit = r->h ? call(r) : call_nobody(r);
     }
-    explicit_bzero(&r->secret, sizeof(r->secret));
+    explicit_bzero(&r->secrets, sizeof(r->secrets));
     explicit_bzero(&r->keys, sizeof(r->keys));
     if (r->line[0] != '\0' && !args->json) {
         (void)fputs("hapax run: ", stderr);

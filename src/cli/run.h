@@ -50,7 +50,8 @@ struct running {
     struct hapax_request request;
     struct run_rule rules[RUN_RULES_MAX];
     size_t rule_count;
-    struct cli_secret secret, keys;
+    struct cli_secrets secrets;
+    struct cli_secret keys;
     struct hapax__traces *traces;
     struct hapax *h; /* NULL: it runs unprotected */
     int input; /* what was read from stdin; -1: nothing */

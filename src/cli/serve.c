@@ -119,8 +119,10 @@ struct serving {
     const struct serve_args *args;
     struct serve_conf conf;
     struct serve_nginx nginx;
-    struct cli_secret secret, keys;
+    struct cli_secrets secrets;
+    struct cli_secret keys;
     char keys_file[PATH_MAX];
+    char old_file[PATH_MAX];
     char secret_file[PATH_MAX]; /* absolute: nginx has another folder */
     char folder[FOLDER_MAX];
     char user[64];
@@ -637,11 +639,15 @@ static enum cli_exit run(struct cli_args *args)
     if (exit == CLI_DONE)
         exit = name_store(serving);
     if (exit == CLI_DONE)
-        exit = cli_secret_read(&serving->secret, args);
+        exit = cli_secrets_read(&serving->secrets, args);
     if (exit == CLI_DONE)
         exit = cli_keys_read(&serving->keys, args);
     if (exit == CLI_DONE)
-        exit = name_file(&serving->conf.secret, serving->secret_file, &serving->secret, args);
+        exit = name_file(&serving->conf.secret, serving->secret_file, &serving->secrets.now, args);
+    if (exit == CLI_DONE)
+        exit = name_file(&serving->conf.secret_old, serving->old_file, &serving->secrets.old, args);
+    if (exit == CLI_DONE && serving->secrets.rotates && !serving->conf.secret_old)
+        serving->conf.secret_old = "none";
     if (exit == CLI_DONE)
         exit = name_file(&serving->conf.keys, serving->keys_file, &serving->keys, args);
     if (exit == CLI_DONE && serving->args->config_only) {
@@ -661,7 +667,7 @@ static enum cli_exit run(struct cli_args *args)
     remove_folder(serving);
     if (serving->signals >= 0)
         close(serving->signals);
-    explicit_bzero(&serving->secret, sizeof(serving->secret));
+    explicit_bzero(&serving->secrets, sizeof(serving->secrets));
     explicit_bzero(&serving->keys, sizeof(serving->keys));
     free(serving);
     return exit;

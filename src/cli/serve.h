@@ -102,6 +102,7 @@ struct serve_conf {
     const char *group;
     const char *module;
     const char *secret, *keys; /* files; NULL: none */
+    const char *secret_old; /* the same, or "none" */
     unsigned version; /* 1.22.1 is 1022001; 0: not known */
 };
 

@@ -748,6 +748,7 @@ static void put_gate(FILE *out, const struct serve_conf *conf)
     put_mark(out, conf, "store", args->args.shown);
     put_setting(out, "    ", "hapax_store", conf->store);
     put_setting(out, "    ", "hapax_secret", conf->secret);
+    put_setting(out, "    ", "hapax_secret_old", conf->secret_old);
     put_setting(out, "    ", "hapax_keys", conf->keys);
     put_option(out, conf, "hapax_scope", "scope", args->scope);
     put_option(out, conf, "hapax_key_header", "key-header", args->key_header);

@@ -40,7 +40,7 @@ struct steps {
         size_t len;
         uint8_t bytes[HAPAX_STEP_MAX];
     } names[HAPAX_STEPS_MAX];
-    struct hapax_id ids[HAPAX_STEPS_MAX];
+    struct cli_names found[HAPAX_STEPS_MAX];
 };
 
 static struct hapax_span name_of(const struct steps *steps, size_t i)
@@ -89,10 +89,10 @@ static enum cli_exit read_list(struct steps *steps, struct hapax_store *store,
         hapax__step_index(indexes[i], i + 1);
         names[i] = hapax_str(indexes[i]);
     }
-    exit = cli_step_ids(steps->ids, names, HAPAX_STEPS_MAX, &show->args, &show->operation);
+    exit = cli_step_names(steps->found, names, HAPAX_STEPS_MAX, &show->args, &show->operation);
     for (size_t i = 0; i < HAPAX_STEPS_MAX; i++) {
         ops[i].kind = HAPAX_OP_READ;
-        ops[i].id = steps->ids[i];
+        cli_name(&ops[i], &steps->found[i]);
     }
     if (exit == CLI_DONE) {
         error = hapax_store_run(store, ops, HAPAX_STEPS_MAX);
@@ -106,7 +106,7 @@ static enum cli_exit read_list(struct steps *steps, struct hapax_store *store,
     for (size_t i = 0; i < steps->n; i++)
         names[i] = name_of(steps, i);
     return exit == CLI_DONE
-               ? cli_step_ids(steps->ids, names, steps->n, &show->args, &show->operation)
+               ? cli_step_names(steps->found, names, steps->n, &show->args, &show->operation)
                : exit;
 }
 
@@ -193,7 +193,7 @@ static enum cli_exit put_all(const struct hapax_op *ops, const struct steps *ste
 }
 
 /* Reads them at one moment, so that what is printed is whole or not begun. */
-static enum cli_exit show_all(const struct hapax_id *id, const struct steps *steps,
+static enum cli_exit show_all(const struct cli_names *names, const struct steps *steps,
                               struct hapax_store *store, const struct show_args *show)
 {
     const struct cli_args *args = &show->args;
@@ -206,7 +206,7 @@ static enum cli_exit show_all(const struct hapax_id *id, const struct steps *ste
         return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "out of memory");
     for (size_t i = 0; i < n; i++) {
         ops[i].kind = HAPAX_OP_READ;
-        ops[i].id = i == 0 ? *id : steps->ids[i - 1];
+        cli_name(&ops[i], i == 0 ? names : &steps->found[i - 1]);
     }
     error = hapax_store_run(store, ops, n);
     exit = error != HAPAX_ERR_NONE ? cli_store_failed(args, error, hapax_store_text(store))
@@ -220,15 +220,15 @@ static enum cli_exit run(struct cli_args *args)
     struct show_args *show = (struct show_args *)args;
     bool whole = args->operand && !show->operation.step;
     struct hapax_store *store;
-    struct hapax_id id;
+    struct cli_names names;
     struct steps steps;
     enum cli_exit exit;
 
-    exit = cli_open_operation(&store, &id, args, &show->operation);
+    exit = cli_open_operation(&store, &names, args, &show->operation);
     if (exit == CLI_DONE && whole)
         exit = read_list(&steps, store, show);
     if (exit == CLI_DONE)
-        exit = show_all(&id, whole ? &steps : NULL, store, show);
+        exit = show_all(&names, whole ? &steps : NULL, store, show);
     cli_close(args, store);
     return exit;
 }

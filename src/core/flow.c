@@ -502,7 +502,6 @@ void hapax__flow_resume(struct hapax__flow *f, const struct hapax_policy *policy
 static void make_claim(struct hapax__flow *f)
 {
     f->op.kind = HAPAX_OP_CLAIM;
-    f->op.owner = f->request.owner;
     f->op.scope = f->request.scope;
     f->op.what = f->request.what;
     f->op.lease_ms = f->policy->lease_ms;
@@ -614,6 +613,8 @@ enum hapax__flow_do hapax__flow_next(struct hapax__flow *f, int64_t now_us)
         f->op.token = f->request.token;
         f->op.fingerprint = f->request.fingerprint;
         f->op.caller = f->request.caller;
+        f->op.owner = f->request.owner;
+        f->op.old = f->request.has_old ? &f->request.old : NULL;
         phases[f->phase].make(f);
         f->ask = HAPAX__ASK_OUT;
         f->asked_us = now_us;

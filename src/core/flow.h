@@ -72,6 +72,8 @@ struct hapax__flow_request {
     struct hapax_span what;
     struct hapax_digest fingerprint;
     struct hapax_digest caller;
+    bool has_old;
+    struct hapax_identity old; /* under the old secret */
     struct hapax__over over; /* the limit that its owner has reached */
 };
 

@@ -19,11 +19,12 @@ static void put_under(struct hapax_digest *digest, const char *label, struct hap
         hapax__mac(digest, secret, parts, 2);
 }
 
-enum hapax_error hapax__identify(struct hapax__flow_request *to, struct hapax_span owner,
-                                 struct hapax_span key, struct hapax_span step,
-                                 struct hapax_span secret)
+/* fingerprint and caller: of the request, and then under the secret. */
+static enum hapax_error identify(struct hapax_identity *to, struct hapax_span owner,
+                                 struct hapax_span scope, struct hapax_span key,
+                                 struct hapax_span step, struct hapax_span secret)
 {
-    enum hapax_error error = hapax_owned_id(&to->id, owner, to->scope, key, step, secret);
+    enum hapax_error error = hapax_owned_id(&to->id, owner, scope, key, step, secret);
 
     if (error != HAPAX_ERR_NONE)
         return error;
@@ -32,6 +33,29 @@ enum hapax_error hapax__identify(struct hapax__flow_request *to, struct hapax_sp
     if (step.len == 0 || step.ptr[0] != '.') {
         put_under(&to->fingerprint, "fingerprint", secret);
         put_under(&to->caller, "caller", secret);
+    }
+    return HAPAX_ERR_NONE;
+}
+
+enum hapax_error hapax__identify(struct hapax__flow_request *to, struct hapax_span owner,
+                                 struct hapax_span key, struct hapax_span step,
+                                 const struct hapax__secrets *secrets)
+{
+    struct hapax_identity now = {
+        .owner = to->owner, .fingerprint = to->fingerprint, .caller = to->caller};
+    struct hapax_identity old = now;
+    enum hapax_error error = identify(&now, owner, to->scope, key, step, secrets->now);
+
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    to->id = now.id;
+    to->owner = now.owner;
+    to->fingerprint = now.fingerprint;
+    to->caller = now.caller;
+    to->has_old = secrets->old.ptr != NULL;
+    if (to->has_old) {
+        (void)identify(&old, owner, to->scope, key, step, secrets->old);
+        to->old = old;
     }
     return HAPAX_ERR_NONE;
 }

@@ -136,7 +136,7 @@ void hapax__attempt_begin(struct hapax_attempt *attempt, const struct hapax__flo
     attempt->created_us = flow->fence > 0 ? flow->created_us : 0;
     attempt->resolved = flow->resolved;
     /* Without a claim there is nothing to complete, and a token that lands late would be a trap. */
-    attempt->has_token = flow->policy->pass_token && flow->fence > 0;
+    attempt->has_token = flow->policy->pass_token && flow->fence > 0 && !flow->request.has_old;
     attempt->id = flow->request.id;
     attempt->token = flow->request.token;
 }
@@ -284,7 +284,7 @@ static size_t name_what(uint8_t out[HAPAX_WHAT_MAX], const struct hapax_request 
 }
 
 bool hapax__call_identify(struct hapax__flow_request *to, struct hapax__call_names *names,
-                          const struct hapax_request *request, struct hapax_span secret)
+                          const struct hapax_request *request, const struct hapax__secrets *secrets)
 {
     struct hapax_span given = request->scope.len > 0 ? request->scope : hapax_str("default");
     enum hapax_error error;
@@ -296,7 +296,7 @@ bool hapax__call_identify(struct hapax__flow_request *to, struct hapax__call_nam
     to->what = (struct hapax_span){names->what, name_what(names->what, request)};
     to->fingerprint = request->fingerprint;
     to->caller = request->caller;
-    error = hapax__identify(to, request->owner, request->key, request->step, secret);
+    error = hapax__identify(to, request->owner, request->key, request->step, secrets);
     assert(error == HAPAX_ERR_NONE);
     return getrandom(to->token.bytes, sizeof(to->token.bytes), 0) ==
            (ssize_t)sizeof(to->token.bytes);

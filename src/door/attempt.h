@@ -6,7 +6,7 @@
 #ifndef HAPAX_DOOR_ATTEMPT_H
 #define HAPAX_DOOR_ATTEMPT_H
 
-#include "core/flow.h"
+#include "core/question.h"
 #include "core/trace.h"
 #include <hapax/hapax.h>
 
@@ -97,7 +97,8 @@ struct hapax__call_names {
  * where the request has none) and what the operation is, both copied to *names, and a fresh token.
  * False: no random bytes. */
 bool hapax__call_identify(struct hapax__flow_request *to, struct hapax__call_names *names,
-                          const struct hapax_request *request, struct hapax_span secret);
+                          const struct hapax_request *request,
+                          const struct hapax__secrets *secrets);
 
 /* How long ago a key says that it was made; 0: it does not say, or the policy does not ask.
  * Negative: the clocks differ. */

@@ -16,6 +16,7 @@
 #include "base/fail.h"
 #include "http/prometheus.h"
 #include "pulse.h"
+#include "store/rotation/rotation.h"
 
 #include <hapax/metrics.h>
 
@@ -30,22 +31,23 @@ struct hapax {
     struct hapax__pulse *pulse;
     uint32_t calls_max;
     struct hapax__traces *traces; /* NULL: none */
-    size_t secret_len;
-    uint8_t secret[];
+    bool rotates; /* the secret is being changed */
+    size_t secret_len, old_len;
+    uint8_t secret[]; /* and behind it the old one */
 };
 
 /* ---- open and close ------------------------------------------------------------------ */
 
 static void hapax_free(struct hapax *h)
 {
-    explicit_bzero(h->secret, h->secret_len);
+    explicit_bzero(h->secret, h->secret_len + h->old_len);
     free(h);
 }
 
 static struct hapax *hapax_new(const struct hapax_options *options)
 {
-    size_t len = options ? options->secret.len : 0;
-    struct hapax *h = calloc(1, sizeof(*h) + len);
+    size_t len = options ? options->secret.len : 0, old = options ? options->secret_old.len : 0;
+    struct hapax *h = calloc(1, sizeof(*h) + len + old);
 
     if (!h)
         return NULL;
@@ -53,12 +55,20 @@ static struct hapax *hapax_new(const struct hapax_options *options)
     h->secret_len = len;
     if (len > 0)
         memcpy(h->secret, options->secret.ptr, len);
+    h->rotates = options && options->secret_old.ptr;
+    h->old_len = old;
+    if (old > 0)
+        memcpy(h->secret + len, options->secret_old.ptr, old);
     return h;
 }
 
-static struct hapax_span secret_of(const struct hapax *h)
+static struct hapax__secrets secrets_of(const struct hapax *h)
 {
-    return (struct hapax_span){h->secret, h->secret_len};
+    struct hapax__secrets secrets = {.now = {h->secret, h->secret_len}};
+
+    if (h->rotates)
+        secrets.old = (struct hapax_span){h->secret + h->secret_len, h->old_len};
+    return secrets;
 }
 
 /* Opens the store and checks that it belongs to our secret. No operation is under way yet, so a
@@ -66,13 +76,14 @@ static struct hapax_span secret_of(const struct hapax *h)
 static enum hapax_error open_store(struct hapax_store **out, const struct hapax *h, const char *uri,
                                    struct hapax_span keys, char text[HAPAX_TEXT_MAX])
 {
+    const struct hapax__secrets secrets = secrets_of(h);
     enum hapax_error error = hapax_store_open(out, uri, text);
 
     if (error != HAPAX_ERR_NONE)
         return error;
     error = hapax_store_keys(*out, keys);
     if (error == HAPAX_ERR_NONE)
-        error = hapax_store_bind(*out, secret_of(h));
+        error = hapax__store_bind(out, &secrets);
     if (error != HAPAX_ERR_NONE) {
         hapax__fail(text, error, "cannot use the store: %s", hapax_store_text(*out));
         hapax_store_close(*out);
@@ -195,6 +206,7 @@ struct hapax__call *hapax__call_new(struct hapax *h, const struct hapax_policy *
                                     const struct hapax_attempt *outer, bool reconciles,
                                     char text[HAPAX_TEXT_MAX])
 {
+    const struct hapax__secrets secrets = secrets_of(h);
     struct hapax__call *call = calloc(1, sizeof(*call));
 
     if (!call) {
@@ -203,7 +215,7 @@ struct hapax__call *hapax__call_new(struct hapax *h, const struct hapax_policy *
     }
     call->request.key = HAPAX__KEY_NONE;
     if (request->key.len > 0 &&
-        !hapax__call_identify(&call->request, &call->names, request, secret_of(h))) {
+        !hapax__call_identify(&call->request, &call->names, request, &secrets)) {
         free(call);
         hapax__fail(text, HAPAX_ERR_NOMEM, "cannot begin the call: no random bytes");
         return NULL;

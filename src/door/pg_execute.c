@@ -566,7 +566,8 @@ static enum hapax_error begin(struct pg_call *call, const struct hapax_request *
                             "the setting hapax.secret is not hex, or over %u bytes", SECRET_MAX);
     } else if (request->key.len > 0) {
         hapax__bind_check(&call->check_id, &call->check, span);
-        if (!hapax__call_identify(&call->request, &call->names, request, span))
+        if (!hapax__call_identify(&call->request, &call->names, request,
+                                  &(const struct hapax__secrets){.now = span}))
             error = hapax__fail(call->text, HAPAX_ERR_NOMEM, "no random bytes");
         else if (!call->attempt.outer)
             call->request.key_age_ms = hapax__key_age_ms(&call->policy, request->key);

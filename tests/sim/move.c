@@ -13,8 +13,13 @@
  * known; in the end, when all is well, each operation is answered, by the outcome that was shown if
  * one was. Hooks tell the truth, and keep earlier attempts from having their effect later.
  *
- *     sim_move [--first N] [--schedules N]          many seeds
- *     sim_move --seed N                             one, with what happens
+ * With --rotation the two stores are one: the records under the old secret, and those under the new
+ * one. Nothing is copied. The last step begins when no record is left that was created before all
+ * processes had both secrets. Here, what is kept ends: an outcome that was shown counts for its
+ * retention, and so does an attempt.
+ *
+ *     sim_move [--rotation] [--first N] [--schedules N]     many seeds
+ *     sim_move [--rotation] --seed N                        one, with what happens
  */
 #include "core/drive.h"
 #include "core/machine.h"
@@ -43,6 +48,8 @@
 #define DRIFT_US   (10 * MS) /* of the clocks, within a lease */
 #define STEPS_MAX  200000
 #define REST_US    (120 * 1000 * MS)
+#define GIVE_UP_US (20 * 1000 * MS) /* when no operator has come */
+#define KEPT_MS    4000 /* in a rotation: the retention, which is longer than its first step */
 
 enum kind { DOOR_OLD, DOOR_BOTH, DOOR_NEW };
 
@@ -68,6 +75,7 @@ struct exec {
     int call, id;
     enum hapax_class cls;
     bool has_effect, effected, barred, running, ended;
+    int64_t begun_us;
     uint8_t name[NAME_LEN]; /* of its outcome */
 };
 
@@ -93,7 +101,7 @@ struct half {
 
 static struct world {
     uint64_t random;
-    bool trace, failed, calm;
+    bool trace, failed, calm, rotation;
     char rule[160];
     int64_t now_us;
     struct event heap[EVENTS_MAX];
@@ -116,8 +124,10 @@ static struct world {
     struct hapax__pair_shown copied[2];
     struct hapax__pair_shown gone;
     bool shown[IDS];
+    int64_t decided_us[IDS]; /* the last time that a record of it was completed or failed */
+    int64_t shown_by_us[IDS]; /* when the handler began whose outcome was shown */
     uint8_t shown_name[IDS][NAME_LEN];
-    uint64_t marks[8];
+    uint64_t marks[9];
 } w;
 
 enum {
@@ -128,7 +138,8 @@ enum {
     MARK_REPLACED,
     MARK_STALE,
     MARK_UNKNOWN,
-    MARK_REPLAYED
+    MARK_REPLAYED,
+    MARK_LEFT
 };
 static const char *const mark_names[] = {"an outcome of the old store brought to the new one",
                                          "a claim given back",
@@ -137,7 +148,8 @@ static const char *const mark_names[] = {"an outcome of the old store brought to
                                          "a record copied over another",
                                          "an attempt after a death",
                                          "an operation left unknown",
-                                         "a replay"};
+                                         "a replay",
+                                         "a look at what is left"};
 
 /* ---- chance and time ------------------------------------------------------------------- */
 
@@ -229,7 +241,20 @@ static bool take(struct event *event)
 
 static int64_t clock_of(const struct half *half)
 {
+    half = w.rotation ? &w.half[0] : half;
     return EPOCH_US + w.now_us + half->skew_us + w.now_us * half->drift / 1024;
+}
+
+/* What an operation is called under the old secret. */
+static struct hapax_identity old_identity(int id)
+{
+    struct hapax_identity old = {.id = {{0x01}}};
+
+    old.id.bytes[31] = (uint8_t)(id + 1);
+    memset(&old.owner, 0x02, sizeof(old.owner));
+    memset(&old.fingerprint, 0xf2, sizeof(old.fingerprint));
+    memset(&old.caller, 0xc2, sizeof(old.caller));
+    return old;
 }
 
 static uint8_t *keep_name(struct hapax_span *span, uint8_t name[NAME_LEN])
@@ -246,10 +271,16 @@ static void judge(enum hapax__half which, struct hapax_op *op)
     static uint8_t stored[2][IDS][NAME_LEN];
     struct half *half = &w.half[which];
     int id = op->id.bytes[31] - 1;
+    const struct hapax_identity named = old_identity(id);
+    bool as_old = memcmp(&op->id, &named.id, sizeof(op->id)) == 0;
     struct hapax_record next, *record = &half->records[id];
-    enum hapax__write write =
-        hapax__machine(half->present[id] ? record : NULL, op, clock_of(half), &next);
+    enum hapax__write write;
 
+    if (as_old != (w.rotation && which == HAPAX__HALF_OLD)) {
+        violate("id %d is asked for by the other secret", id);
+        return;
+    }
+    write = hapax__machine(half->present[id] ? record : NULL, op, clock_of(half), &next);
     say("        %s: op%d of c%d: %s%s, attempt %u, %s%s", which ? "NEW" : "OLD", (int)op->kind,
         op->token.bytes[15] - 1, hapax_verdict_name(op->verdict),
         op->reconciled ? " reconciled" : "", op->record.attempt, hapax_state_name(op->record.state),
@@ -257,6 +288,8 @@ static void judge(enum hapax__half which, struct hapax_op *op)
     /* The outcome's name is the store's own from here on; the answer keeps what it shows. */
     if (write == HAPAX__WRITE) {
         *record = next;
+        if (next.state == HAPAX_STATE_COMPLETED || next.state == HAPAX_STATE_FAILED)
+            w.decided_us[id] = w.now_us;
         (void)keep_name(&record->outcome.headers, stored[which][id]);
     }
     half->present[id] = write == HAPAX__WRITE || (half->present[id] && write == HAPAX__KEEP);
@@ -346,9 +379,19 @@ static int64_t flow_now(const struct hapax__flow *flow)
     return w.now_us;
 }
 
+/* What began so long ago may be known to nobody any more: the store's clock may be fast. A claim
+ * under hold is known. */
+static bool forgotten(int64_t begun_us)
+{
+    return w.rotation && w.now_us >= begun_us + KEPT_MS * MS * 97 / 100;
+}
+
 /* Whether it is known that another attempt may run. */
 static bool over_and_known(const struct exec *exec)
 {
+    if (forgotten(exec->begun_us) && (exec->ended || w.policy.on_expired == HAPAX_EXPIRED_RERUN ||
+                                      exec->begun_us < w.decided_us[exec->id]))
+        return true;
     if (exec->barred && !exec->effected)
         return true; /* a hook has said no */
     return exec->ended &&
@@ -375,6 +418,8 @@ static void run_handler(struct call *call)
     say("c%d (%d) RUN id %d%s", (int)(call - w.calls), (int)call->kind, call->id,
         call->flow.stale ? " stale" : "");
     w.marks[MARK_STALE] += call->flow.stale;
+    if (w.shown[call->id] && forgotten(w.shown_by_us[call->id]))
+        w.shown[call->id] = false;
     if (w.shown[call->id])
         violate("id %d runs after its outcome was shown", call->id);
     for (int i = 0; i < w.execs_count; i++) {
@@ -389,7 +434,8 @@ static void run_handler(struct call *call)
     }
     assert(w.execs_count < EXECS_MAX);
     call->exec = w.execs_count++;
-    *exec = (struct exec){.call = (int)(call - w.calls), .id = call->id, .running = true};
+    *exec = (struct exec){
+        .call = (int)(call - w.calls), .id = call->id, .running = true, .begun_us = w.now_us};
     snprintf((char *)exec->name, sizeof(exec->name), "%03d", call->exec);
     exec->cls = HAPAX_CLASS_FINAL;
     exec->has_effect = true;
@@ -405,21 +451,27 @@ static void run_handler(struct call *call)
 /* The answer shows an outcome that is to stand. */
 static void show(const struct call *call, const struct hapax_outcome *outcome)
 {
+    int made = 0;
+
     if (outcome->headers.len != NAME_LEN) {
         violate("id %d: an outcome that nobody made", call->id);
         return;
     }
-    if (w.shown[call->id] && memcmp(w.shown_name[call->id], outcome->headers.ptr, NAME_LEN) != 0)
+    if (w.shown[call->id] && !forgotten(w.shown_by_us[call->id]) &&
+        memcmp(w.shown_name[call->id], outcome->headers.ptr, NAME_LEN) != 0)
         violate("id %d: outcome %.4s is shown, and %.4s was", call->id,
                 (const char *)outcome->headers.ptr, (const char *)w.shown_name[call->id]);
+    for (int i = 0; i < NAME_LEN - 1; i++)
+        made = 10 * made + outcome->headers.ptr[i] - '0';
     w.shown[call->id] = true;
+    w.shown_by_us[call->id] = w.execs[made].begun_us;
     memcpy(w.shown_name[call->id], outcome->headers.ptr, NAME_LEN);
 }
 
 static void answered(struct call *call)
 {
     const struct hapax_answer *a = &call->flow.answer;
-    bool shown = w.shown[call->id];
+    bool own, shown = w.shown[call->id] && !forgotten(w.shown_by_us[call->id]);
 
     say("c%d ANSWER %s %.4s%s", (int)(call - w.calls), hapax_answer_name(a->kind),
         a->outcome.headers.len ? (const char *)a->outcome.headers.ptr : "",
@@ -432,12 +484,15 @@ static void answered(struct call *call)
     }
     w.marks[MARK_UNKNOWN] += a->kind == HAPAX_ANSWER_UNKNOWN;
     /* A hook that could not tell speaks for itself. */
-    if (call->known && call->flow.end.kind == 0 &&
+    if (call->known && shown && call->flow.end.kind == 0 &&
         (a->kind == HAPAX_ANSWER_UNKNOWN || a->kind == HAPAX_ANSWER_FAILED ||
          a->kind == HAPAX_ANSWER_MISMATCH || a->kind == HAPAX_ANSWER_GONE))
         violate("id %d: c%d is answered %s after an outcome was shown", call->id,
                 (int)(call - w.calls), hapax_answer_name(a->kind));
-    if (call->last && shown && a->kind != HAPAX_ANSWER_REPLAY)
+    /* Its own may have been shown by a mate already. */
+    own =
+        call->exec >= 0 && memcmp(w.execs[call->exec].name, w.shown_name[call->id], NAME_LEN) == 0;
+    if (call->last && shown && a->kind != HAPAX_ANSWER_REPLAY && !own)
         violate("id %d: in the end its outcome is gone: %s", call->id, hapax_answer_name(a->kind));
     if (call->last && a->kind == HAPAX_ANSWER_UNKNOWN && w.policy.on_expired == HAPAX_EXPIRED_RERUN)
         violate("id %d: in the end it is unknown, though it may run again", call->id);
@@ -562,8 +617,19 @@ static void call_begins(struct call *call)
     request.scope = scope_name;
     request.reconciles = w.hook;
     memset(&request.id, call->id + 1, sizeof(request.id));
+    memset(&request.owner, 0x03, sizeof(request.owner));
     memset(&request.fingerprint, 0xf1, sizeof(request.fingerprint));
     memset(&request.caller, 0xc1, sizeof(request.caller));
+    if (w.rotation && call->kind == DOOR_OLD) {
+        const struct hapax_identity old = old_identity(call->id);
+
+        request.id = old.id;
+        request.owner = old.owner;
+        request.fingerprint = old.fingerprint;
+        request.caller = old.caller;
+    }
+    request.has_old = w.rotation && call->kind == DOOR_BOTH;
+    request.old = old_identity(call->id);
     for (int i = 0; i < 14; i++)
         request.token.bytes[i] = (uint8_t)next();
     request.token.bytes[15] = (uint8_t)(call - w.calls + 1);
@@ -648,7 +714,8 @@ static void roll(void)
     say("p%d HAS %s", proc, w.kinds[proc] == DOOR_BOTH ? "BOTH" : "NEW");
     if (w.rolled == PROCS) {
         w.since_us = clock_of(&w.half[HAPAX__HALF_OLD]);
-        w.copy_id = w.copy_step = 0;
+        w.copy_id = w.rotation ? -1 : 0;
+        w.copy_step = 0;
         at(w.now_us + between(0, LEASE_MS * MS), COPY, 0, 0);
     } else if (w.rolled < 2 * PROCS) {
         at(w.now_us + between(0, 2 * LEASE_MS * MS), ROLL, 0, 0);
@@ -730,6 +797,28 @@ static void copy(void)
     }
 }
 
+/* In a rotation: whether something is left that may be known in the old half alone. */
+static void look(void)
+{
+    int64_t now_us = clock_of(&w.half[0]);
+    bool left = false;
+
+    w.marks[MARK_LEFT]++;
+    for (int which = 0; which < 2; which++)
+        for (int id = 0; id < IDS; id++) {
+            const struct hapax_record *record = &w.half[which].records[id];
+
+            left |= w.half[which].present[id] && hapax__pair_left(record, w.since_us, now_us);
+        }
+    say("        LOOK: %s", left ? "something is left" : "nothing is left");
+    if (left && w.now_us < GIVE_UP_US)
+        at(w.now_us + between(MS, LEASE_MS * MS), COPY, 0, 0);
+    else if (left)
+        at(w.now_us, CALM, 0, 0); /* it waits for an operator: the last step is not made */
+    else
+        at(w.now_us + between(0, 2 * LEASE_MS * MS), ROLL, 0, 0);
+}
+
 static void calm(void)
 {
     say("CALM");
@@ -781,7 +870,10 @@ static void handle(const struct event *event)
         roll();
         return;
     case COPY:
-        copy();
+        if (w.rotation)
+            look();
+        else
+            copy();
         return;
     case CRASH:
         if (!w.calm)
@@ -799,7 +891,7 @@ static void draw(void)
     hapax_policy_init(&w.policy);
     w.policy.lease_ms = LEASE_MS;
     w.policy.run_max_ms = 20 * LEASE_MS;
-    w.policy.retention_ms = 3600000;
+    w.policy.retention_ms = w.rotation ? KEPT_MS : 3600000;
     w.policy.timeout_ms = between(50, 2000);
     w.policy.save_wait_ms = between(5, 2000);
     w.policy.wait_ms = chance(600) ? between(20, 8 * LEASE_MS) : 0;
@@ -820,7 +912,8 @@ static void draw(void)
         hapax__waiters_init(&w.waiters[i], w.buckets[i], 4);
     for (int64_t n = between(4, 24); n > 0; n--) {
         w.calls[w.calls_count].id = (int)between(0, IDS - 1);
-        at(between(0, 16 * LEASE_MS * MS), CALL, w.calls_count++, 0);
+        at(between(0, (w.rotation && chance(600) ? 60 : 16) * LEASE_MS * MS), CALL, w.calls_count++,
+           0);
     }
     for (int64_t n = between(0, 2); n > 0; n--)
         at(between(0, 12 * LEASE_MS * MS), CRASH, (int)between(0, PROCS - 1), 0);
@@ -828,7 +921,7 @@ static void draw(void)
     w.copy_id = -1;
 }
 
-static void play(uint64_t seed, bool trace)
+static void play(uint64_t seed, bool rotation, bool trace)
 {
     uint64_t marks[sizeof(w.marks) / sizeof(w.marks[0])];
     struct event event;
@@ -838,6 +931,7 @@ static void play(uint64_t seed, bool trace)
     memset(&w, 0, sizeof(w));
     memcpy(w.marks, marks, sizeof(marks));
     w.random = seed * UINT64_C(0xd1342543de82ef95) + 1;
+    w.rotation = rotation;
     w.trace = trace;
     draw();
     while (!w.failed && take(&event)) {
@@ -857,12 +951,13 @@ static void play(uint64_t seed, bool trace)
 int main(int argc, char **argv)
 {
     uint64_t first = 1, count = 10000;
+    bool rotation = argc > 1 && strcmp(argv[1], "--rotation") == 0;
 
-    for (int i = 1; i + 1 < argc; i += 2) {
+    for (int i = 1 + rotation; i + 1 < argc; i += 2) {
         uint64_t value = strtoull(argv[i + 1], NULL, 10);
 
         if (strcmp(argv[i], "--seed") == 0) {
-            play(value, true);
+            play(value, rotation, true);
             return w.failed;
         }
         if (strcmp(argv[i], "--first") == 0)
@@ -873,16 +968,19 @@ int main(int argc, char **argv)
             return 2;
     }
     for (uint64_t seed = first; seed < first + count; seed++) {
-        play(seed, false);
+        play(seed, rotation, false);
         if (w.failed) {
             printf("violation: seed %" PRIu64 " rule \"%s\": %s\n", seed, "move", w.rule);
             return 1;
         }
     }
-    printf("%" PRIu64 " moves\n", count);
+    printf("%" PRIu64 " %s\n", count, rotation ? "rotations" : "moves");
     for (size_t i = 0; i < sizeof(mark_names) / sizeof(mark_names[0]); i++) {
-        printf("%12" PRIu64 " %s\n", w.marks[i], mark_names[i]);
-        if (w.marks[i] == 0)
+        bool here = rotation ? i != MARK_COPIED && i != MARK_REPLACED : i != MARK_LEFT;
+
+        if (here)
+            printf("%12" PRIu64 " %s\n", w.marks[i], mark_names[i]);
+        if (here && w.marks[i] == 0)
             return 1;
     }
     return 0;

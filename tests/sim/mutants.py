@@ -7,12 +7,13 @@ rest, and the simulator runs until a rule is broken. A mistake that survives, or
 longer in the source exactly once, fails the test: then the simulator has a gap, or the list is
 out of date. A change that no schedule could tell from the original does not belong here. --small
 plays them in the small worlds instead, and only says how many are caught: two clients without
-limits, operators and purges do not meet all of them. --move plays those of a move from store to store (move.c), --loops
-those of the loops in simulated processes (loops), which are linked with the libraries of a build.
+limits, operators and purges do not meet all of them. --move plays those of a move from store to store (move.c),
+--rotation those of a change of the secret, --loops those of the loops in simulated processes (loops), which are linked
+with the libraries of a build.
 
     mutants.py SOURCE_ROOT [--only NAME] [--schedules N] [--jobs N] [--texts]
     mutants.py SOURCE_ROOT --small "STEPS FAULTS" [--only NAME] [--jobs N]
-    mutants.py SOURCE_ROOT --move [--only NAME] [--schedules N] [--jobs N]
+    mutants.py SOURCE_ROOT --move|--rotation [--only NAME] [--schedules N] [--jobs N]
     mutants.py SOURCE_ROOT --loops BUILD [--only NAME] [--schedules N] [--jobs N]
 """
 import argparse
@@ -473,6 +474,37 @@ MOVES = [
      "what waits for an operator runs in the new store"),
 ]
 
+# Of a change of the secret: the same halves in one store, and no copy (tests/sim/move.c --rotation).
+ROTATIONS = [
+    ("asks_the_old_half_by_the_new_id", PAIR, "        p->sub.id = p->op->old->id;\n", "",
+     "what a door with the old secret runs is not seen"),
+    ("compares_the_old_half_with_the_new_request", PAIR,
+     "        p->sub.fingerprint = p->op->old->fingerprint;\n", "",
+     "a client of the old secret is told that it asks for something else"),
+    ("shows_the_request_of_the_old_half", PAIR,
+     "    rename_as(&record->fingerprint, &op->old->fingerprint, &op->fingerprint);\n", "",
+     "an outcome of the old half is taken for another request's, and not brought over"),
+    ("claims_under_the_new_secret_alone", PAIR,
+     "        ask(p, HAPAX__HALF_OLD, HAPAX_OP_CLAIM, told_old_claim);",
+     "        ask(p, HAPAX__HALF_NEW, HAPAX_OP_CLAIM, told_new_claim);",
+     "a door with the old secret runs the same"),
+    ("completes_under_the_old_secret_alone", PAIR,
+     "        ask(p, HAPAX__HALF_NEW, HAPAX_OP_COMPLETE, told_new_completion);",
+     "        end(p, HAPAX_OK, &p->old);\n        return;",
+     "a door with the new secret runs it again"),
+    ("nothing_is_left_while_something_waits", PAIR,
+     "    if (hapax__expired(record, now_us))\n        return false;",
+     "    if (record->expires_us <= now_us)\n        return false;",
+     "what waits for an operator runs again"),
+    ("nothing_is_left_that_was_written_since", PAIR,
+     "    return record->created_us <= since_us + TOGETHER_US ||",
+     "    return record->updated_us <= since_us + TOGETHER_US ||",
+     "what a door with the old secret began, and one with both went on with, is known by half"),
+    ("nothing_is_ever_left", PAIR,
+     "    return record->created_us <= since_us + TOGETHER_US ||", "    return false &&",
+     "a door with the new secret runs what one with the old secret has run"),
+]
+
 FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-fno-strict-aliasing", "-w"]
 
 
@@ -561,11 +593,12 @@ def main():
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--small")
     parser.add_argument("--move", action="store_true")
+    parser.add_argument("--rotation", action="store_true")
     parser.add_argument("--loops", metavar="BUILD")
     parser.add_argument("--texts", action="store_true", help="only look whether each text is there once")
     args = parser.parse_args()
     if args.texts:
-        every = sum(LOOPS.values(), MUTANTS + MOVES)
+        every = sum(LOOPS.values(), MUTANTS + MOVES + ROTATIONS)
         sys.exit("\n".join(f"{m[0]}: {why}" for m in every if (why := planted(args.root, m)[1])) or None)
     core = [f"{args.root}/src/core/{n}.c" for n in CORE]
     here = f"{args.root}/tests/sim"
@@ -578,6 +611,9 @@ def main():
     elif args.move:
         plays = [(core + [f"{here}/{n}.c" for n in MOVE], MOVES, ["--schedules", str(args.schedules)],
                   ["--schedules", "2000"], LIBRARIES)]
+    elif args.rotation:
+        plays = [(core + [f"{here}/{n}.c" for n in MOVE], ROTATIONS,
+                  ["--rotation", "--schedules", str(args.schedules)], ["--rotation", "--schedules", "2000"], LIBRARIES)]
     else:
         plays = [(core + [f"{here}/{n}.c" for n in SIM], MUTANTS, ["--schedules", str(args.schedules), "--jobs", "1"],
                   ["--schedules", "2000"], LIBRARIES)]

@@ -6,6 +6,10 @@
  */
 #include "store_test.h"
 
+#include "store/rotation/rotation.h"
+#include "store/seal.h"
+#include "store/types.h"
+
 #include <ftw.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -40,12 +44,99 @@ int64_t monotonic_ms(void)
     return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
+/* ---- a store whose secret is being changed ---------------------------------------------- */
+
+#define OPS_MAX 256u
+
+/* Has each op about one record be about two, as doors with two secrets do. */
+struct rotated {
+    struct hapax_store store;
+    struct hapax_store *inner;
+    struct hapax_identity old[OPS_MAX];
+};
+
+static void rename_all(uint8_t *bytes, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        bytes[i] ^= 0x5a;
+}
+
+static enum hapax_error rotated_run(struct hapax_store *store, struct hapax_op *ops, size_t n)
+{
+    struct rotated *r = (struct rotated *)store;
+    enum hapax_error error;
+
+    for (size_t i = 0; i < n; i++) {
+        if (ops[i].kind == HAPAX_OP_LIST || ops[i].kind == HAPAX_OP_PURGE ||
+            ops[i].kind == HAPAX_OP_IMPORT)
+            continue;
+        r->old[i] =
+            (struct hapax_identity){ops[i].id, ops[i].owner, ops[i].fingerprint, ops[i].caller};
+        rename_all((uint8_t *)&r->old[i], sizeof(r->old[i]));
+        ops[i].old = &r->old[i];
+    }
+    error = hapax_store_run(r->inner, ops, n);
+    for (size_t i = 0; i < n; i++)
+        ops[i].old = NULL;
+    return error == HAPAX_ERR_NONE
+               ? error
+               : hapax_store_fail(store, error, "%s", hapax_store_text(r->inner));
+}
+
+static enum hapax_error rotated_keys(struct hapax_store *store, const struct hapax__keys *keys)
+{
+    return hapax__store_keys(((struct rotated *)store)->inner, keys);
+}
+
+static enum hapax_error rotated_check(struct hapax_store *store, hapax_say *say, void *arg)
+{
+    return hapax_store_check(((struct rotated *)store)->inner, say, arg);
+}
+
+static void rotated_close(struct hapax_store *store)
+{
+    hapax_store_close(((struct rotated *)store)->inner);
+    free(store);
+}
+
+static enum hapax_error rotated_open(struct hapax_store **out, const char *uri,
+                                     char text[HAPAX_TEXT_MAX])
+{
+    struct rotated *r = calloc(1, sizeof(*r));
+    enum hapax_error error;
+
+    CHECK(r, "out of memory");
+    error = hapax_store_open(&r->inner, strchr(uri, ':') + 1, text);
+    CHECK(error == HAPAX_ERR_NONE, "%s: %s", hapax_error_name(error), text);
+    error = hapax__rotation_over(&r->inner);
+    CHECK(error == HAPAX_ERR_NONE, "%s", hapax_store_text(r->inner));
+    *out = &r->store;
+    return HAPAX_ERR_NONE;
+}
+
+static const struct hapax_store_type rotated = {
+    .scheme = "rotated",
+    .batch_max = OPS_MAX,
+    .body_max = HAPAX_BODY_MAX,
+    .serial = true,
+    .open = rotated_open,
+    .run = rotated_run,
+    .keys = rotated_keys,
+    .check = rotated_check,
+    .close = rotated_close,
+};
+
+/* ---- opening ------------------------------------------------------------------------- */
+
 struct hapax_store *open_store(const struct suite *suite)
 {
     struct hapax_store *store;
-    char text[HAPAX_TEXT_MAX];
-    enum hapax_error error = hapax_store_open(&store, suite->uri, text);
+    char text[HAPAX_TEXT_MAX], uri[600];
+    enum hapax_error error;
 
+    hapax__store_add(&rotated);
+    snprintf(uri, sizeof(uri), "%s%s", suite->rotated ? "rotated:" : "", suite->uri);
+    error = hapax_store_open(&store, uri, text);
     CHECK(error == HAPAX_ERR_NONE, "%s: %s", hapax_error_name(error), text);
     if (suite->sealed)
         error = hapax_store_keys(store, hapax_str(KEYS));

@@ -25,6 +25,7 @@ struct suite {
     bool hinted; /* IN_FLIGHT may be what a lock says that stands a moment longer than its claim */
     bool single; /* the store is private to its handle */
     bool sealed; /* its handles seal outcomes */
+    bool rotated; /* its secret is being changed: each operation has two records */
 };
 
 struct test_case {

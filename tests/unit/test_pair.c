@@ -483,6 +483,13 @@ CASE(bringing_an_outcome_over_does_not_hold_the_new_store)
     assert_int_equal(op.error, HAPAX_ERR_INDETERMINATE);
     pass(&h, LEASE_US);
     assert_int_equal(claim(&h.of[NEW], 3).verdict, HAPAX_CLAIMED);
+    /* The repeat of who still lives does not wait for the lease. */
+    h = fresh();
+    (void)claim(&h.of[OLD], 2);
+    (void)complete(&h.of[OLD], 2);
+    (void)play_at(&h, 4, 1, LOSE_OP, op_m(HAPAX_OP_CLAIM));
+    assert_int_equal(play(&h, op_m(HAPAX_OP_CLAIM)).verdict, HAPAX_COMPLETED);
+    assert_int_equal(claim(&h.of[NEW], 3).verdict, HAPAX_COMPLETED);
     /* What is under hold there already is completed all the same. */
     h = fresh();
     (void)claim(&h.of[OLD], 2);
@@ -507,4 +514,110 @@ CASE(a_result_that_the_new_store_keeps_is_not_run_again)
     op.token = op_m(HAPAX_OP_CLAIM).token;
     assert_int_equal(play(&h, op).verdict, HAPAX_COMPLETED);
     assert_int_equal(h.of[OLD].record.attempt, 1);
+}
+
+/* ---- a change of the secret ------------------------------------------------------------- */
+
+/* What op_m() is under the old secret. */
+static struct hapax_identity under_old(void)
+{
+    struct hapax_identity old;
+
+    memset(&old, 0x77, sizeof(old));
+    memset(&old.owner, 0, sizeof(old.owner));
+    return old;
+}
+
+/* The op of a door with the old secret alone. */
+static struct hapax_op op_o(enum hapax_op_kind kind, uint8_t who)
+{
+    const struct hapax_identity old = under_old();
+    struct hapax_op op = op_of(kind, who);
+
+    op.id = old.id;
+    op.fingerprint = old.fingerprint;
+    op.caller = old.caller;
+    return op;
+}
+
+static struct hapax_op play_renamed(struct halves *h, struct hapax_op op)
+{
+    const struct hapax_identity old = under_old();
+
+    op.old = &old;
+    op = play(h, op);
+    op.old = NULL;
+    return op;
+}
+
+/* What a door with the old secret has stored is replayed to who asks by the new one, under the new
+ * names; and from then on a door with the new secret has it. */
+CASE(an_outcome_under_the_old_secret_comes_over)
+{
+    struct halves h = fresh();
+    struct hapax_op op;
+
+    (void)run(&h.of[OLD], op_o(HAPAX_OP_CLAIM, 2));
+    (void)run(&h.of[OLD], op_o(HAPAX_OP_COMPLETE, 2));
+    op = play_renamed(&h, op_m(HAPAX_OP_CLAIM));
+    assert_int_equal(op.verdict, HAPAX_COMPLETED);
+    assert_memory_equal(&op.record.fingerprint, &op.fingerprint, sizeof(op.fingerprint));
+    assert_memory_equal(&op.record.id, &op.id, sizeof(op.id));
+    assert_int_equal(claim(&h.of[NEW], 3).verdict, HAPAX_COMPLETED);
+}
+
+/* Of another request under the same key nobody knows the new names: it is not brought over. */
+CASE(another_request_stays_under_the_old_secret)
+{
+    struct halves h = fresh();
+    struct hapax_op op = op_o(HAPAX_OP_CLAIM, 2);
+
+    op.fingerprint.bytes[0] ^= 1;
+    (void)run(&h.of[OLD], op);
+    (void)run(&h.of[OLD], op_o(HAPAX_OP_COMPLETE, 2));
+    assert_int_equal(play_renamed(&h, op_m(HAPAX_OP_CLAIM)).verdict, HAPAX_MISMATCH);
+    assert_int_equal(play_renamed(&h, op_m(HAPAX_OP_READ)).verdict, HAPAX_FOUND);
+    assert_false(h.of[NEW].present);
+}
+
+/* An operator who knows the key does not know the request. The outcome stays in the old half, is
+ * shown to the next request, and counts as left until it expires. */
+CASE(an_outcome_of_an_operator_waits_for_its_request)
+{
+    struct halves h = fresh();
+    struct hapax_op claim_op = op_o(HAPAX_OP_CLAIM, 2), resolve = op_m(HAPAX_OP_RESOLVE);
+    struct hapax_record *record = &h.of[OLD].record;
+    int64_t after_us = START - 60 * SECOND; /* since then all doors had both */
+
+    claim_op.on_expired = HAPAX_EXPIRED_HOLD;
+    (void)run(&h.of[OLD], claim_op);
+    assert_true(hapax__pair_left(record, START, START));
+    assert_false(hapax__pair_left(record, after_us, START));
+    pass(&h, LEASE_US);
+    resolve.resolve = HAPAX_RESOLVE_COMPLETE;
+    memset(&resolve.fingerprint, 0, sizeof(resolve.fingerprint));
+    assert_int_equal(play_renamed(&h, resolve).verdict, HAPAX_OK);
+    assert_false(h.of[NEW].present);
+    assert_true(hapax__pair_left(record, after_us, START + LEASE_US));
+    assert_false(hapax__pair_left(record, after_us, record->expires_us));
+    assert_int_equal(play_renamed(&h, op_m(HAPAX_OP_CLAIM)).verdict, HAPAX_COMPLETED);
+    assert_int_equal(claim(&h.of[NEW], 3).verdict, HAPAX_COMPLETED);
+}
+
+/* The new half was claimed to bring an outcome over, and no reply came. The outcome expires, and
+ * the claim becomes one to run. Then it is kept for as long as was asked for, in both halves. */
+CASE(a_claim_to_bring_over_may_become_one_to_run)
+{
+    struct halves h = fresh();
+    struct hapax_op op = op_of(HAPAX_OP_CLAIM, 2);
+
+    (void)run(&h.of[OLD], op);
+    (void)run(&h.of[OLD], op_of(HAPAX_OP_COMPLETE, 2));
+    pass(&h, 86400 * SECOND - SECOND / 2);
+    op = play_at(&h, 4, 1, LOSE_REPLY, op_m(HAPAX_OP_CLAIM));
+    assert_int_equal(op.verdict, HAPAX_NO_VERDICT);
+    pass(&h, SECOND);
+    assert_int_equal(play(&h, op_m(HAPAX_OP_CLAIM)).verdict, HAPAX_CLAIMED);
+    assert_int_equal(play(&h, op_m(HAPAX_OP_COMPLETE)).verdict, HAPAX_OK);
+    assert_true(h.of[NEW].record.expires_us >= h.of[OLD].record.expires_us);
 }

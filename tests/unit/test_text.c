@@ -400,7 +400,8 @@ static struct hapax__flow_request identified(struct hapax_span owner, struct hap
         question.fingerprint.bytes[i] = (uint8_t)(0x40 + i);
         question.caller.bytes[i] = (uint8_t)(0x80 + i);
     }
-    assert_int_equal(hapax__identify(&question, owner, hapax_str("k"), step, secret),
+    assert_int_equal(hapax__identify(&question, owner, hapax_str("k"), step,
+                                     &(const struct hapax__secrets){.now = secret}),
                      HAPAX_ERR_NONE);
     return question;
 }
@@ -446,7 +447,7 @@ static void a_question_with_a_wrong_name_stays_as_it_was(void **state)
     struct hapax__flow_request question = {.scope = hapax_str("default")}, was = question;
 
     assert_int_equal(hapax__identify(&question, hapax_str(NULL), hapax_str(NULL), hapax_str(NULL),
-                                     hapax_str("s")),
+                                     &(const struct hapax__secrets){.now = hapax_str("s")}),
                      HAPAX_ERR_INVALID);
     assert_memory_equal(&question.id, &was.id, sizeof(was.id));
     assert_memory_equal(&question.fingerprint, &was.fingerprint, sizeof(was.fingerprint));

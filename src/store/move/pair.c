@@ -38,6 +38,13 @@ static void ask(struct hapax__pair *p, enum hapax__half half, enum hapax_op_kind
     p->sub.attempt = 0;
     p->sub.fence = 0;
     p->sub.sealed = NULL;
+    p->sub.old = NULL;
+    if (p->op->old && half == HAPAX__HALF_OLD) {
+        p->sub.id = p->op->old->id;
+        p->sub.owner = p->op->old->owner;
+        p->sub.fingerprint = p->op->old->fingerprint;
+        p->sub.caller = p->op->old->caller;
+    }
     p->then = then;
 }
 
@@ -210,6 +217,21 @@ static int64_t left_ms(int64_t until_us, int64_t now_us)
     return until_us > now_us ? (until_us - now_us + US_PER_MS - 1) / US_PER_MS : 1;
 }
 
+/* Where the flow has no claim in the new half, the outcome is brought by another token. Otherwise a
+ * late copy of its completion could end a claim of the flow's own, which was granted once the old
+ * record had expired. It is made of the flow's token, so that a repeat is known for one. */
+static void set_mirror_token(struct hapax__pair *p)
+{
+    const struct hapax_span parts[] = {hapax_str("mirror"),
+                                       {p->op->token.bytes, sizeof(p->op->token.bytes)}};
+    struct hapax_digest digest;
+
+    if (p->op->kind != HAPAX_OP_CLAIM || p->ours)
+        return;
+    hapax_digest(&digest, parts, 2);
+    memcpy(p->sub.token.bytes, digest.bytes, sizeof(p->sub.token.bytes));
+}
+
 static void mirror(struct hapax__pair *p)
 {
     const struct hapax_record *record = &p->old.record;
@@ -217,6 +239,7 @@ static void mirror(struct hapax__pair *p)
     int64_t claimed = p->sub.record.attempt;
 
     ask(p, HAPAX__HALF_NEW, HAPAX_OP_COMPLETE, told_mirror);
+    set_mirror_token(p);
     p->sub.outcome = record->outcome;
     p->sub.fingerprint = p->new.record.fingerprint;
     p->sub.caller = p->new.record.caller;
@@ -265,15 +288,19 @@ static void claim_mirror(struct hapax__pair *p, enum hapax_on_expired on_expired
     const struct hapax_record *record = &p->old.record;
 
     ask(p, HAPAX__HALF_NEW, HAPAX_OP_CLAIM, told_mirror_claim);
+    set_mirror_token(p);
     p->sub.owner = record->owner;
     p->sub.scope = record->scope;
     p->sub.what = record->what;
     p->sub.fingerprint = record->fingerprint;
     p->sub.caller = record->caller;
     p->sub.lease_ms = p->op->lease_ms > 0 ? p->op->lease_ms : MIRROR_LEASE_MS;
-    p->sub.retention_ms = record->expires_us > 0
-                              ? left_ms(hapax__shown_until(record), p->old.now_us)
-                              : HAPAX_FOREVER_MS;
+    /* The completion says how long it is kept. If that is not reached, and the old record expires
+     * meanwhile, this claim becomes one to run: then it has the retention that was asked for. */
+    if (record->expires_us == 0)
+        p->sub.retention_ms = HAPAX_FOREVER_MS;
+    else if (p->op->kind != HAPAX_OP_CLAIM)
+        p->sub.retention_ms = left_ms(hapax__shown_until(record), p->old.now_us);
     p->sub.on_expired = on_expired;
     p->sub.attempts_max = 0;
     p->sub.rerun_completed = false;
@@ -281,12 +308,14 @@ static void claim_mirror(struct hapax__pair *p, enum hapax_on_expired on_expired
 }
 
 /* The old half is completed, and the new one may not be. What answers any request was imported, and
- * comes over by a copy alone: a claim would make it one caller's. */
+ * comes over by a copy alone: a claim would make it one caller's. Of another request nobody here
+ * knows what it would be under the new secret. */
 static void begin_mirror(struct hapax__pair *p)
 {
     const struct hapax_record *record = &p->old.record;
 
-    if (hapax__any(&record->fingerprint) || hapax__any(&record->caller)) {
+    if (hapax__any(&record->fingerprint) || hapax__any(&record->caller) ||
+        (p->op->old && !same_request(p, &p->old))) {
         p->new = p->old;
         end_mirrored(p, HAPAX_COMPLETED);
         return;
@@ -350,6 +379,11 @@ static void told_old_look(struct hapax__pair *p)
 {
     if (p->sub.verdict == HAPAX_NO_VERDICT) {
         end_error(p, p->sub.error, false);
+        return;
+    }
+    if (p->sub.verdict != HAPAX_OK && completed(&p->old) && same_request(p, &p->old) &&
+        !p->op->rerun_completed) {
+        begin_mirror(p); /* an earlier try may have begun that */
         return;
     }
     if (p->sub.verdict != HAPAX_OK) {
@@ -561,14 +595,15 @@ static void told_new_read(struct hapax__pair *p)
 
 /* ---- RESOLVE ------------------------------------------------------------------------- */
 
-/* To a new half that has nothing a FAIL or a FORGET says nothing: the next attempt may run. */
+/* To a new half that has nothing a FAIL or a FORGET says nothing: the next attempt may run. Under
+ * another secret an outcome comes over with its next request, which alone knows its names there. */
 static void told_new_resolve(struct hapax__pair *p)
 {
     bool changed = p->verdict == HAPAX_OK; /* the old half */
 
     if (p->sub.verdict == HAPAX_NO_VERDICT)
         end_error(p, p->sub.error, true);
-    else if (changed && p->sub.verdict != HAPAX_OK && completed(&p->old) &&
+    else if (!p->op->old && changed && p->sub.verdict != HAPAX_OK && completed(&p->old) &&
              p->op->resolve == HAPAX_RESOLVE_COMPLETE)
         begin_mirror(p);
     else if (p->sub.verdict == HAPAX_ABSENT)
@@ -709,6 +744,14 @@ bool hapax__pair_covers(const struct hapax__pair_shown *old, const struct hapax_
     }
 }
 
+bool hapax__pair_left(const struct hapax_record *record, int64_t since_us, int64_t now_us)
+{
+    if (hapax__expired(record, now_us))
+        return false;
+    return record->created_us <= since_us + TOGETHER_US ||
+           (record->state == HAPAX_STATE_COMPLETED && record->resolved_us > 0);
+}
+
 /* ---- the pair ------------------------------------------------------------------------ */
 
 void hapax__pair_begin(struct hapax__pair *p, struct hapax_op *op)
@@ -742,6 +785,22 @@ void hapax__pair_begin(struct hapax__pair *p, struct hapax_op *op)
     }
 }
 
+static void rename_as(struct hapax_digest *shown, const struct hapax_digest *old,
+                      const struct hapax_digest *now)
+{
+    if (memcmp(shown, old, sizeof(*shown)) == 0)
+        *shown = *now;
+}
+
+/* What the old half shows under the old secret, as it is under the new one. */
+static void rename_shown(struct hapax_record *record, const struct hapax_op *op)
+{
+    record->id = op->id;
+    rename_as(&record->owner, &op->old->owner, &op->owner);
+    rename_as(&record->fingerprint, &op->old->fingerprint, &op->fingerprint);
+    rename_as(&record->caller, &op->old->caller, &op->caller);
+}
+
 bool hapax__pair_told(struct hapax__pair *p)
 {
     struct hapax__pair_shown *shown = shown_by(p);
@@ -749,6 +808,8 @@ bool hapax__pair_told(struct hapax__pair *p)
     if (p->sub.verdict != HAPAX_NO_VERDICT) {
         shown->record = p->sub.record;
         shown->now_us = p->sub.now_us;
+        if (p->op->old && p->half == HAPAX__HALF_OLD)
+            rename_shown(&shown->record, p->op);
     }
     p->then(p);
     return p->then != NULL;

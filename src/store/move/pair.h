@@ -62,4 +62,11 @@ bool hapax__pair_told(struct hapax__pair *pair);
 bool hapax__pair_covers(const struct hapax__pair_shown *old, const struct hapax__pair_shown *new,
                         int64_t since_us);
 
+/* Of two halves in one store, where nothing is copied: whether a record of either, as a READ or a
+ * LIST shows it, may stand for something that the old half alone knows. since_us is as above, by
+ * the clock of that store. Such a record is older, or is an outcome that an operator gave, which
+ * comes over with the next request alone. Where there is none left, a door may have the new half
+ * alone. */
+bool hapax__pair_left(const struct hapax_record *record, int64_t since_us, int64_t now_us);
+
 #endif

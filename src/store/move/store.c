@@ -1,15 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The store of a move. Every op is a pair (pair.h). A batch goes on in rounds: what its pairs ask
- * of one half goes there together, in turns of the old and the new one, until all are over.
+ * The store of a move, and of a rotation. Every op is a pair (pair.h). A batch goes on in rounds:
+ * what its pairs ask of one half goes there together, in turns of the old and the new one, until
+ * all are over.
+ *
+ * In a rotation (docs/rotation.md) both halves are one handle: the records under the old secret,
+ * and those under the new one. What the pairs ask goes there together in each round. An op without
+ * an identity under the old secret is about one record, and goes through as it is: a LIST, a PURGE,
+ * the switch.
  *
  * A batch has no id twice (the type is not `serial`), so ops on one id keep their order. Outcomes
  * are sealed by the handles of the halves: an outcome is bound to a claim, which is another one in
  * each half.
  */
+#include "base/arena.h"
 #include "base/fail.h"
 #include "base/time.h"
 #include "move.h"
+#include "store/rotation/rotation.h"
 #include "store/seal.h"
 #include "store/types.h"
 
@@ -32,22 +40,30 @@ struct move {
     struct hapax_op asked[BATCH_MAX];
 };
 
+static bool rotates(const struct move *m)
+{
+    return m->half[HAPAX__HALF_OLD] == m->half[HAPAX__HALF_NEW];
+}
+
 static enum hapax_error fail_as(struct move *m, enum hapax__half half, enum hapax_error error)
 {
+    if (rotates(m))
+        return hapax_store_fail(&m->base, error, "%s", hapax_store_text(m->half[half]));
     return hapax_store_fail(&m->base, error, "%s: %.220s", names[half],
                             hapax_store_text(m->half[half]));
 }
 
 /* ---- run ----------------------------------------------------------------------------- */
 
-/* Runs what the pairs ask of a half. Returns how many of the n pairs go on. */
+/* Runs what the pairs ask of a half, or of both where they are one. Returns how many of the n pairs
+ * go on. */
 static size_t run_half(struct move *m, enum hapax__half half, size_t n)
 {
     size_t count = 0, left = 0;
     enum hapax_error error;
 
     for (size_t i = 0; i < n; i++)
-        if (m->pairs[m->going[i]].half == half)
+        if (rotates(m) || m->pairs[m->going[i]].half == half)
             m->asked[count++] = m->pairs[m->going[i]].sub;
     if (count == 0)
         return n;
@@ -59,7 +75,7 @@ static size_t run_half(struct move *m, enum hapax__half half, size_t n)
         struct hapax__pair *pair = &m->pairs[m->going[i]];
         bool goes = true;
 
-        if (pair->half == half) {
+        if (rotates(m) || pair->half == half) {
             pair->sub = m->asked[count++];
             if (pair->sub.verdict != HAPAX_NO_VERDICT)
                 (void)hapax__store_keep(&m->base, &pair->sub);
@@ -71,6 +87,17 @@ static size_t run_half(struct move *m, enum hapax__half half, size_t n)
     return left;
 }
 
+/* An op about one record, which in a rotation goes through. */
+static void pass_on(struct move *m, struct hapax_op *op)
+{
+    enum hapax_error error = hapax_store_run(m->half[HAPAX__HALF_NEW], op, 1);
+
+    if (error != HAPAX_ERR_NONE)
+        (void)fail_as(m, HAPAX__HALF_NEW, error);
+    if (op->verdict != HAPAX_NO_VERDICT)
+        (void)hapax__store_keep(&m->base, op);
+}
+
 static enum hapax_error move_run(struct hapax_store *store, struct hapax_op *ops, size_t n)
 {
     struct move *m = (struct move *)store;
@@ -78,6 +105,10 @@ static enum hapax_error move_run(struct hapax_store *store, struct hapax_op *ops
 
     assert(n >= 1 && n <= BATCH_MAX);
     for (size_t i = 0; i < n; i++) {
+        if (rotates(m) && !ops[i].old) {
+            pass_on(m, &ops[i]);
+            continue;
+        }
         if (ops[i].kind == HAPAX_OP_LIST || ops[i].kind == HAPAX_OP_PURGE ||
             ops[i].kind == HAPAX_OP_IMPORT) {
             ops[i].error = hapax_store_fail(
@@ -222,7 +253,8 @@ static void move_close(struct hapax_store *store)
 {
     struct move *m = (struct move *)store;
 
-    hapax_store_close(m->half[HAPAX__HALF_OLD]);
+    if (!rotates(m))
+        hapax_store_close(m->half[HAPAX__HALF_OLD]);
     hapax_store_close(m->half[HAPAX__HALF_NEW]);
     free(m);
 }
@@ -308,3 +340,74 @@ const struct hapax_store_type hapax__move = {
     .close = move_close,
     .measure = move_measure,
 };
+
+/* ---- a rotation ----------------------------------------------------------------------- */
+
+static enum hapax_error rotation_check(struct hapax_store *store, hapax_say *say, void *arg)
+{
+    struct move *m = (struct move *)store;
+    enum hapax_error error = hapax_store_check(m->half[HAPAX__HALF_NEW], say, arg);
+
+    return error == HAPAX_ERR_NONE ? error : fail_as(m, HAPAX__HALF_NEW, error);
+}
+
+static enum hapax_error rotation_keys(struct hapax_store *store, const struct hapax__keys *keys)
+{
+    struct move *m = (struct move *)store;
+
+    return hapax__store_keys(m->half[HAPAX__HALF_NEW], keys);
+}
+
+static enum hapax_error rotation_measure(struct hapax_store *store, struct hapax_vitals *out)
+{
+    struct move *m = (struct move *)store;
+    enum hapax_error error = hapax_store_measure(m->half[HAPAX__HALF_NEW], out);
+
+    return error == HAPAX_ERR_NONE ? error : fail_as(m, HAPAX__HALF_NEW, error);
+}
+
+static const struct hapax_store_type rotation = {
+    .run = move_run,
+    .check = rotation_check,
+    .keys = rotation_keys,
+    .close = move_close,
+    .measure = rotation_measure,
+};
+
+struct hapax_store *hapax__rotation_under(struct hapax_store *store)
+{
+    struct hapax_store *under;
+    struct move *m = (struct move *)store;
+
+    if (!store || store->type->run != move_run || !rotates(m))
+        return store;
+    under = m->half[HAPAX__HALF_NEW];
+    hapax__arena_release(m->base.arena);
+    free(m->base.arena);
+    free(m);
+    return under;
+}
+
+enum hapax_error hapax__rotation_over(struct hapax_store **store)
+{
+    const struct hapax_store_type *type = (*store)->type;
+    struct move *m = calloc(1, sizeof(*m));
+
+    if (m)
+        m->base.arena = calloc(1, sizeof(*m->base.arena));
+    if (!m || !m->base.arena) {
+        free(m);
+        return hapax_store_fail(*store, HAPAX_ERR_NOMEM, "out of memory");
+    }
+    m->type = rotation;
+    m->type.scheme = type->scheme;
+    m->type.batch_max = (uint32_t)least(BATCH_MAX, type->batch_max);
+    m->type.body_max = type->body_max;
+    m->type.forgets = type->forgets;
+    m->type.scrubs = type->scrubs;
+    m->type.remains = type->remains;
+    m->half[HAPAX__HALF_OLD] = m->half[HAPAX__HALF_NEW] = *store;
+    m->base.type = &m->type;
+    *store = &m->base;
+    return HAPAX_ERR_NONE;
+}
