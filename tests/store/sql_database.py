@@ -99,6 +99,7 @@ def complete(conn, token, body=b"done", **more):
 
 def op(kind, id, token=bytes(15) + b"1", flags=RERUN, lease_ms=30000,
        retention_ms=3600000, limit=0, body=b"", scope=b"s", owner=b"", what=b""):
+    lease_ms *= kind != RESOLVE  # which has the time there that it names
     return (kind, id, token, scope, bytes(32), bytes(32), lease_ms, retention_ms, flags, limit, 200, b"", body, b"",
             owner, what)
 
