@@ -64,9 +64,9 @@ BEGIN
         RETURN;
     END IF;
     EXECUTE 'SELECT max(version) FROM hapax.schema_version' INTO found;
-    IF found > 5 THEN
+    IF found > 6 THEN
         RAISE EXCEPTION 'cannot set up hapax: the schema "hapax" is of version %, '
-            'this is version 5 (use a newer hapax)', found
+            'this is version 6 (use a newer hapax)', found
             USING ERRCODE = 'HX003';
     END IF;
 END

@@ -15,12 +15,19 @@
 -- Rejected: to name the roles at init, and to take back all rights of the others. A second run
 -- without the same names would lock services out.
 
-CREATE OR REPLACE FUNCTION hapax.version() RETURNS integer
+-- A program tells the version that it was made for, and is told the same where this schema serves
+-- it. The least number below is that of the oldest program which may call the functions as they are
+-- now. It stays when a new version of the schema changes nothing that such a program calls.
+DROP FUNCTION IF EXISTS hapax.version();
+CREATE OR REPLACE FUNCTION hapax.version(program integer DEFAULT 0) RETURNS integer
 LANGUAGE sql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
-AS $$ SELECT max(version) FROM hapax.schema_version $$;
-COMMENT ON FUNCTION hapax.version()
-    IS 'The version of this schema; a program that knows another one does not use it';
+AS $$
+    SELECT CASE WHEN program BETWEEN 6 AND max(version) THEN program ELSE max(version) END
+    FROM hapax.schema_version
+$$;
+COMMENT ON FUNCTION hapax.version(integer)
+    IS 'The version of this schema; for a program of a version that it serves, the program''s own';
 
 DO $$
 DECLARE
@@ -69,5 +76,6 @@ BEGIN
 END
 $$;
 
-INSERT INTO hapax.schema_version (version) VALUES (1), (2), (3), (4), (5) ON CONFLICT DO NOTHING;
+INSERT INTO hapax.schema_version (version) VALUES (1), (2), (3), (4), (5), (6)
+    ON CONFLICT DO NOTHING;
 COMMIT;

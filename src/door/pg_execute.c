@@ -35,7 +35,7 @@
 
 #define FOREVER_MS INT64_C(3600000) /* what a policy may say at most */
 #define SECRET_MAX 4096u
-#define LOOKUP     "SELECT current_setting('hapax.secret', true), hapax.version()"
+#define LOOKUP     "SELECT current_setting('hapax.secret', true), " HAPAX__PG_ASK
 
 struct pg_call {
     PGconn *conn;

@@ -242,19 +242,39 @@ def test_without_a_schema_it_says_what_to_do(server, hapax):
         assert run("claim", "k", "1") == "claimed"
 
 
-@pytest.mark.parametrize("version, advice", [(4, 'run "hapax init"'), (6, "use a newer Hapax")])
+VERSION = "FUNCTION hapax.version(program integer DEFAULT 0) RETURNS integer LANGUAGE sql"
+
+
+@pytest.mark.parametrize("version, advice", [(5, 'run "hapax init"'), (7, "use a newer Hapax")])
 def test_another_version_is_refused_by_both_numbers(database, version, advice):  # promise 31
-    database.sql(f"CREATE OR REPLACE FUNCTION hapax.version() RETURNS integer LANGUAGE sql AS 'SELECT {version}'")
+    database.sql(f"CREATE OR REPLACE {VERSION} AS 'SELECT {version}'")
     with Handle(database.uri()) as run:
         assert run("claim", "k", "1") == "unsupported"
         text = run.text()
-        assert f"of version {version}, this is for version 5" in text and advice in text
+        assert f"of version {version}, this is for version 6" in text and advice in text
 
 
-def test_init_leaves_a_newer_schema_alone(database, hapax):
-    database.sql("INSERT INTO hapax.schema_version (version) VALUES (6)")
+def test_before_version_6_it_says_what_to_do(database, hapax):
+    """Its function takes no program's version. `hapax init` puts the new one in its place, with what was granted."""
+    database.sql("DROP FUNCTION hapax.version; DELETE FROM hapax.schema_version WHERE version > 5;"
+                 "CREATE FUNCTION hapax.version() RETURNS integer LANGUAGE sql AS 'SELECT 5';"
+                 "COMMENT ON FUNCTION hapax.version IS 'the version';"
+                 "GRANT EXECUTE ON FUNCTION hapax.version TO pg_monitor")
+    with Handle(database.uri()) as run:
+        assert run("claim", "k", "1") == "unsupported" and 'run "hapax init"' in run.text()
+        assert hapax("init", "--store", database.uri()).code == 0
+        assert run("claim", "k", "1") == "claimed"
+    assert database.sql("SELECT has_function_privilege('pg_monitor', 'hapax.version(integer)', 'execute')") == "t"
+
+
+# Doors of the version before connect again while they are exchanged one by one.
+def test_a_newer_schema_serves_whom_it_says(database, hapax):
+    database.sql("INSERT INTO hapax.schema_version (version) VALUES (7)")
+    with Handle(database.uri()) as run:
+        assert run("claim", "k", "1") == "claimed"
+    assert hapax("list", "--store", database.uri()).code == 0
     done = hapax("init", "--store", database.uri())
-    assert done.code == 2 and "version 5" in done.err
+    assert done.code == 2 and "of version 7, this is for version 6" in done.err
 
 
 # Many at once: each succeeds, and there is one schema.

@@ -1034,8 +1034,8 @@ def test_the_script_may_be_run_again(server):
     conn = db.connect()
     complete(conn, begin(conn)["token"])
     db.run(SCRIPT)
-    assert begin(conn)["verdict"] == "completed" and db.run("SELECT hapax.version()") == [(5,)]
-    assert db.run("SELECT version FROM hapax.schema_version ORDER BY 1") == [(1,), (2,), (3,), (4,), (5,)]
+    assert begin(conn)["verdict"] == "completed" and db.run("SELECT hapax.version()") == [(6,)]
+    assert db.run("SELECT version FROM hapax.schema_version ORDER BY 1") == [(1,), (2,), (3,), (4,), (5,), (6,)]
     db.close()
 
 
@@ -1105,12 +1105,12 @@ def test_older_is_brought_here_and_newer_is_refused(server):
     begin(conn)
     db.run("DELETE FROM hapax.schema_version WHERE version > 1; DROP TABLE hapax.outbox; DROP FUNCTION hapax.headers")
     db.run(SCRIPT)
-    assert db.run("SELECT hapax.version(), to_regclass('hapax.outbox_ended') IS NOT NULL") == [(5, True)]
+    assert db.run("SELECT hapax.version(), to_regclass('hapax.outbox_ended') IS NOT NULL") == [(6, True)]
     assert begin(conn)["verdict"] == "in_flight"
-    db.run("INSERT INTO hapax.schema_version VALUES (6)")
-    with pytest.raises(psycopg2.Error, match="version 6, this is version 5") as refused:
+    db.run("INSERT INTO hapax.schema_version VALUES (7)")
+    with pytest.raises(psycopg2.Error, match="version 7, this is version 6") as refused:
         db.run(SCRIPT)
-    assert refused.value.pgcode == "HX003" and db.run("SELECT hapax.version()") == [(6,)]
+    assert refused.value.pgcode == "HX003" and db.run("SELECT hapax.version()") == [(7,)]
     db.close()
 
 

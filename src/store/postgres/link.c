@@ -234,11 +234,11 @@ static bool was_ended(const struct hapax__pg_link *link)
     return strcmp(link->sqlstate, "57P01") == 0;
 }
 
-/* Asks whether the server is a primary with a schema of this version, and what the role may do. */
+/* Asks whether the server is a primary whose schema serves us, and what the role may do. */
 static enum hapax_error greet(struct hapax__pg_link *link, int64_t deadline_us)
 {
     static const char sql[] =
-        "SELECT hapax.version(), pg_catalog.pg_is_in_recovery(),"
+        "SELECT " HAPAX__PG_ASK ", pg_catalog.pg_is_in_recovery(),"
         " (SELECT pg_catalog.bool_or(p.proname OPERATOR(pg_catalog.=) 'door')"
         "   AND NOT pg_catalog.bool_or(p.proname OPERATOR(pg_catalog.=) 'run')"
         "  FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n"
@@ -255,7 +255,9 @@ static enum hapax_error greet(struct hapax__pg_link *link, int64_t deadline_us)
         if (PQserverVersion(link->conn) > 0 && PQserverVersion(link->conn) < 140000)
             set_text(link, "this PostgreSQL is too old (14 or newer)");
         else if (strcmp(link->sqlstate, "42883") == 0)
-            set_text(link, "the schema \"hapax\" has no function \"version\": it is not Hapax's");
+            set_text(link,
+                     "the schema \"hapax\" has no function \"version\" for programs: it is of "
+                     "version 5 or older (run \"hapax init\"), or not Hapax's");
         else if (error == HAPAX_ERR_UNSUPPORTED)
             set_text(link, "there is no schema \"hapax\" (run \"hapax init\")");
         return error;
