@@ -245,6 +245,9 @@ struct cli_secret {
 /* Whether HAPAX_SECRET_FILE names a file. */
 bool cli_secret_given(void);
 
+/* Whether HAPAX_SECRET_OLD_FILE is set: the secret is being changed. */
+bool cli_rotates(void);
+
 /* Reads the file that HAPAX_SECRET_FILE names. */
 enum cli_exit cli_secret_read(struct cli_secret *secret, const struct cli_args *args);
 

@@ -417,6 +417,13 @@ bool cli_secret_given(void)
     return set_from("HAPAX_SECRET_FILE", &path);
 }
 
+bool cli_rotates(void)
+{
+    const char *path;
+
+    return set_from("HAPAX_SECRET_OLD_FILE", &path);
+}
+
 /* Reads the file that the variable names. */
 static enum cli_exit read_named(struct cli_secret *secret, const struct cli_args *args,
                                 const char *variable)

@@ -141,10 +141,13 @@ enum cli_exit rotate_say(const struct cli_args *args, struct hapax_store *store,
     struct hapax__secrets both;
     char line[HAPAX_TEXT_MAX];
     struct state state;
-    enum cli_exit exit = cli_secrets_read(&secrets, args);
+    enum cli_exit exit;
 
+    if (!cli_rotates())
+        return CLI_DONE;
+    exit = cli_secrets_read(&secrets, args);
     both = cli_secrets_of(&secrets);
-    if (exit == CLI_DONE && secrets.rotates) {
+    if (exit == CLI_DONE) {
         exit = look(&state, args, store, &both, progress);
         if (exit == CLI_DONE) {
             say(line, &state);
