@@ -383,12 +383,13 @@ ngx_http_hapax_merge_names(ngx_http_hapax_loc_conf_t *prev,
     ngx_conf_merge_uint_value(conf->enable, prev->enable, NGX_HTTP_HAPAX_OFF);
     ngx_conf_merge_uint_value(conf->push, prev->push, NGX_HTTP_HAPAX_PUSH_OFF);
     ngx_conf_merge_str_value(conf->uri, prev->uri, "");
-    ngx_conf_merge_str_value(conf->secret, prev->secret, "");
 
-    if (conf->secret_old.data == NULL) {
+    /* a secret of its own has no older one, unless that is said beside it */
+    if (conf->secret_old.data == NULL && conf->secret.data == NULL) {
         conf->secret_old = prev->secret_old;
     }
 
+    ngx_conf_merge_str_value(conf->secret, prev->secret, "");
     ngx_conf_merge_ptr_value(conf->keys, prev->keys, NULL);
     ngx_conf_merge_str_value(conf->key_header, prev->key_header,
                              "Idempotency-Key");

@@ -99,9 +99,9 @@ static void say_secrets(struct advice *advice, struct hapax_store *store)
                "it");
 }
 
-static void say_rotation(void *arg, const char *line)
+static void say_rotation(void *arg, bool seen, const char *line)
 {
-    say_at(arg, CLI_OK, line);
+    say_at(arg, seen ? CLI_OK : CLI_WARNING, line);
 }
 
 /* Says how many operations wait for an operator. Not of a store that can only be walked from end to

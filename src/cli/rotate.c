@@ -19,7 +19,7 @@
 
 struct rotate_args {
     struct cli_args args;
-    bool both, end;
+    bool both, end, back;
 };
 
 static const struct cli_option options[] = {
@@ -27,6 +27,8 @@ static const struct cli_option options[] = {
      "Every program has both secrets: none may have the old one alone any more"},
     {"end", NULL, CLI_FLAG, offsetof(struct rotate_args, end), 0, 0,
      "Where nothing older is left: programs may have the new secret alone"},
+    {"back", NULL, CLI_FLAG, offsetof(struct rotate_args, back), 0, 0,
+     "Before --both: every program has the old secret alone again"},
 };
 
 /* What may be in the old half alone. */
@@ -62,40 +64,38 @@ static void count(struct state *state, const struct hapax_op *list)
     state->now_us = list->now_us;
 }
 
-static enum cli_exit walk(struct state *state, const struct cli_args *args,
-                          struct hapax_store *store, struct progress *progress)
+static enum hapax_error walk(struct state *state, struct hapax_store *store,
+                             struct progress *progress)
 {
     struct hapax_op list = {.kind = HAPAX_OP_LIST, .states = HAPAX_STATES_ALL};
-    enum cli_exit exit = CLI_DONE;
+    enum hapax_error error;
 
     do {
         progress_tell(progress, progress_share(store, &list.cursor), (uint64_t)state->left.n,
                       "left");
-        if (hapax_store_run(store, &list, 1) != HAPAX_ERR_NONE)
-            exit = cli_store_failed(args, list.error, hapax_store_text(store));
-        else if (list.damaged)
-            exit = cli_fail(args, CLI_UNREACHED, HAPAX_ERR_CORRUPT,
-                            "a damaged place of the store cannot be read (\"hapax check\" says "
-                            "more)");
-        else
+        error = hapax_store_run(store, &list, 1);
+        if (error == HAPAX_ERR_NONE && list.damaged)
+            error = hapax_store_fail(store, HAPAX_ERR_CORRUPT,
+                                     "a damaged place of the store cannot be read (\"hapax "
+                                     "check\" says more)");
+        if (error == HAPAX_ERR_NONE)
             count(state, &list);
         list.cursor = list.next_cursor;
-    } while (exit == CLI_DONE && list.more);
+    } while (error == HAPAX_ERR_NONE && list.more);
     progress_end(progress);
-    return exit;
+    return error;
 }
 
-static enum cli_exit look(struct state *state, const struct cli_args *args,
-                          struct hapax_store *store, const struct hapax__secrets *secrets,
-                          struct progress *progress)
+static enum hapax_error look(struct state *state, struct hapax_store *store,
+                             const struct hapax__secrets *secrets, struct progress *progress)
 {
     enum hapax_error error;
 
     memset(state, 0, sizeof(*state));
     error = hapax__rotation_read(store, secrets, &state->at, &state->since_us);
-    if (error != HAPAX_ERR_NONE)
-        return cli_store_failed(args, error, hapax_store_text(store));
-    return state->at == HAPAX__ROTATION_BOTH ? walk(state, args, store, progress) : CLI_DONE;
+    if (error != HAPAX_ERR_NONE || state->at != HAPAX__ROTATION_BOTH)
+        return error;
+    return walk(state, store, progress);
 }
 
 /* ---- what is said ------------------------------------------------------------------------ */
@@ -141,6 +141,7 @@ enum cli_exit rotate_say(const struct cli_args *args, struct hapax_store *store,
     struct hapax__secrets both;
     char line[HAPAX_TEXT_MAX];
     struct state state;
+    enum hapax_error error;
     enum cli_exit exit;
 
     if (!cli_rotates())
@@ -148,11 +149,14 @@ enum cli_exit rotate_say(const struct cli_args *args, struct hapax_store *store,
     exit = cli_secrets_read(&secrets, args);
     both = cli_secrets_of(&secrets);
     if (exit == CLI_DONE) {
-        exit = look(&state, args, store, &both, progress);
-        if (exit == CLI_DONE) {
+        error = look(&state, store, &both, progress);
+        if (error == HAPAX_ERR_NONE)
             say(line, &state);
-            tell(arg, line);
-        }
+        else
+            (void)snprintf(line, sizeof(line),
+                           "how far the change of the secret is was not seen: %.200s",
+                           hapax_store_text(store));
+        tell(arg, error == HAPAX_ERR_NONE, line);
     }
     explicit_bzero(&secrets, sizeof(secrets));
     return exit;
@@ -186,28 +190,32 @@ static enum cli_exit rotate(const struct rotate_args *rotating, struct hapax_sto
 {
     const struct cli_args *args = &rotating->args;
     enum hapax__rotation at, to = rotating->end ? HAPAX__ROTATION_ENDED : HAPAX__ROTATION_BOTH;
-    enum hapax_error error = hapax__rotation_bind(store, secrets, &at);
-    struct state state;
-    enum cli_exit exit;
+    struct state state = {0};
+    enum hapax_error error;
 
+    if (rotating->back) {
+        error = hapax__rotation_back(store, secrets);
+        if (error == HAPAX_ERR_NONE && !args->json)
+            puts("the change of the secret was given up");
+        return error == HAPAX_ERR_NONE ? CLI_DONE
+                                       : cli_store_failed(args, error, hapax_store_text(store));
+    }
+    error = hapax__rotation_bind(store, secrets, &at);
+    if (error == HAPAX_ERR_NONE)
+        error = look(&state, store, secrets, progress);
+    if (error == HAPAX_ERR_NONE && rotating->end && state.left.n > 0) {
+        report(args, &state);
+        return CLI_NO;
+    }
+    if (error == HAPAX_ERR_NONE && (rotating->both || rotating->end)) {
+        error = hapax__rotation_step(store, secrets, to);
+        if (error == HAPAX_ERR_NONE)
+            error = look(&state, store, secrets, progress);
+    }
     if (error != HAPAX_ERR_NONE)
         return cli_store_failed(args, error, hapax_store_text(store));
-    exit = look(&state, args, store, secrets, progress);
-    if (exit != CLI_DONE)
-        return exit;
-    if ((rotating->both || rotating->end) && !(rotating->both && at == HAPAX__ROTATION_ENDED)) {
-        if (rotating->end && state.left.n > 0) {
-            report(args, &state);
-            return CLI_NO;
-        }
-        error = hapax__rotation_step(store, secrets, to);
-        if (error != HAPAX_ERR_NONE)
-            return cli_store_failed(args, error, hapax_store_text(store));
-        exit = look(&state, args, store, secrets, progress);
-    }
-    if (exit == CLI_DONE)
-        report(args, &state);
-    return exit;
+    report(args, &state);
+    return CLI_DONE;
 }
 
 static enum cli_exit run(struct cli_args *args)
@@ -221,8 +229,8 @@ static enum cli_exit run(struct cli_args *args)
 
     both = cli_secrets_of(&secrets);
     progress_begin(&progress, args);
-    if (exit == CLI_DONE && rotating->both && rotating->end)
-        exit = cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "give --both or --end, not both");
+    if (exit == CLI_DONE && rotating->both + rotating->end + rotating->back > 1)
+        exit = cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "give one of --both, --end and --back");
     if (exit == CLI_DONE && !secrets.rotates)
         exit = cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
                         "name the files with the new secret and with the old one: "
@@ -242,7 +250,7 @@ static enum cli_exit run(struct cli_args *args)
 const struct cli_command cli_rotate = {
     .name = "rotate",
     .summary = "change the secret of a store without a stop",
-    .synopsis = {"", "--both", "--end"},
+    .synopsis = {"", "--both", "--end", "--back"},
     .prose =
         "HAPAX_SECRET_FILE names the new secret, and HAPAX_SECRET_OLD_FILE the one before. Without "
         "options the change begins, and a line says how far it is. Then give each program both "
@@ -251,7 +259,9 @@ const struct cli_command cli_rotate = {
         "can open the store with one secret. What was made before is found under the old secret "
         "until it expires, and the line says how much that is. When nothing is left, --end lets "
         "programs have the new secret alone, and none the old one. Exit status 1 of --end: "
-        "something is left, and nothing was changed. docs/rotation.md has all lines to type.",
+        "something is left, and nothing was changed. docs/rotation.md has all lines to type.\n\n"
+        "Before --both the change may be given up: give each program the old secret alone again, "
+        "and then say --back. Another new secret may follow.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
     .examples = {{"hapax rotate", "Begin, or see how far it is."},

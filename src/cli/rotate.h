@@ -8,7 +8,8 @@
 #include "progress.h"
 #include "store/rotation/rotation.h"
 
-typedef void rotate_tell(void *arg, const char *line);
+/* seen: false where nobody could look, and the line says why. */
+typedef void rotate_tell(void *arg, bool seen, const char *line);
 
 /* Says in a line how far it is, and what comes next, where HAPAX_SECRET_OLD_FILE is set. Otherwise
  * does nothing. Begins nothing. */

@@ -78,6 +78,9 @@ enum hapax_error hapax__bind_told(struct hapax_op *op, struct hapax_span secret,
         return hapax__fail(text, HAPAX_ERR_REFUSED, "the store was first used with %s",
                            secret.len > 0 ? "another secret, or with none"
                                           : "a secret, and none is given");
+    if (op->kind == HAPAX_OP_COMPLETE && op->verdict == HAPAX_LOST)
+        return hapax__fail(text, HAPAX_ERR_UNAVAILABLE,
+                           "the secret of the store is being changed: try again");
     if (op->verdict == HAPAX_CLAIMED) {
         bind_op(op, HAPAX_OP_COMPLETE, &id, &token);
         *more = true;

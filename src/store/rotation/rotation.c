@@ -3,9 +3,10 @@
  * How far a rotation is (rotation.h), in records that are completed and never expire. The machine's
  * MISMATCH does the comparing, as in bind.c.
  *
- * A step forgets the record and makes it anew. Between the two a door may make it, by any value
- * that it would accept. Then the step finds that value, and begins again. Rejected: to resolve the
- * record in its place. No op changes a fingerprint that has run.
+ * A step forgets the record and makes it anew, in one batch. Where a store judges its ops one by
+ * one (DynamoDB), a door may make the record between the two, by any value that it would accept.
+ * Then the step finds that value, and begins again. Rejected: to resolve the record in its place.
+ * No op changes a fingerprint that has run.
  */
 #include "rotation.h"
 
@@ -103,7 +104,10 @@ static enum hapax_error leave(struct hapax_store *store, struct hapax_op *op, bo
     if (*other)
         return HAPAX_ERR_NONE;
     error = hapax__bind_told(op, hapax_str(NULL), &more, store->text);
-    return error == HAPAX_ERR_NONE && more ? hapax_store_run(store, op, 1) : error;
+    if (error == HAPAX_ERR_NONE && more)
+        error = hapax_store_run(store, op, 1);
+    *other = error == HAPAX_ERR_NONE && op->verdict == HAPAX_LOST;
+    return error;
 }
 
 static enum hapax_error leave_value(struct hapax_store *store, const struct hapax__secrets *secrets,
@@ -208,40 +212,83 @@ enum hapax_error hapax__rotation_read(struct hapax_store *store,
 
 /* ---- going on -------------------------------------------------------------------------- */
 
-static enum hapax_error forget(struct hapax_store *store, const struct hapax_id *id)
+static enum hapax_error is_at(struct hapax_store *store, enum hapax__rotation at)
 {
-    struct hapax_op op = {
-        .kind = HAPAX_OP_RESOLVE, .resolve = HAPAX_RESOLVE_FORGET, .id = *id, .force = true};
+    return hapax_store_fail(store, HAPAX_ERR_REFUSED, "the change of the secret is at \"%s\"",
+                            hapax__rotation_name(at));
+}
 
-    if (getrandom(op.token.bytes, sizeof(op.token.bytes), 0) != sizeof(op.token.bytes))
+static enum hapax_error make_forget(struct hapax_op *op, struct hapax_store *store,
+                                    const struct hapax_id *id)
+{
+    *op = (struct hapax_op){
+        .kind = HAPAX_OP_RESOLVE, .resolve = HAPAX_RESOLVE_FORGET, .id = *id, .force = true};
+    if (getrandom(op->token.bytes, sizeof(op->token.bytes), 0) != sizeof(op->token.bytes))
         return hapax_store_fail(store, HAPAX_ERR_UNAVAILABLE, "cannot get random bytes");
-    return hapax_store_run(store, &op, 1);
+    return HAPAX_ERR_NONE;
+}
+
+static enum hapax_error forget_second(struct hapax_store *store,
+                                      const struct hapax__secrets *secrets)
+{
+    const struct hapax_id second = second_id(secrets);
+    struct hapax_op op;
+    enum hapax_error error = make_forget(&op, store, &second);
+
+    return error == HAPAX_ERR_NONE ? hapax_store_run(store, &op, 1) : error;
+}
+
+/* Puts the value in the place of the one that is there. */
+static enum hapax_error replace_value(struct hapax_store *store,
+                                      const struct hapax__secrets *secrets, enum hapax__rotation at)
+{
+    struct hapax_op ops[3];
+    enum hapax_error error = hapax__bind_begin(&ops[1], secrets->now, store->text);
+
+    if (error == HAPAX_ERR_NONE)
+        error = make_forget(&ops[0], store, &ops[1].id);
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    ops[1].fingerprint = value_of(secrets, at);
+    ops[2] = ops[1];
+    ops[2].kind = HAPAX_OP_COMPLETE;
+    return hapax_store_run(store, ops, 3);
+}
+
+enum hapax_error hapax__rotation_back(struct hapax_store *store,
+                                      const struct hapax__secrets *secrets)
+{
+    enum hapax__rotation at;
+    int64_t since_us;
+    enum hapax_error error = hapax__rotation_read(store, secrets, &at, &since_us);
+
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    return at == HAPAX__ROTATION_BEGUN ? forget_second(store, secrets) : is_at(store, at);
 }
 
 enum hapax_error hapax__rotation_step(struct hapax_store *store,
                                       const struct hapax__secrets *secrets, enum hapax__rotation to)
 {
-    const struct hapax_id second = second_id(secrets);
+    bool early = false;
     enum hapax__rotation at;
     enum hapax_error error;
-    struct hapax_digest value;
-    struct hapax_id id;
-    bool other;
 
-    hapax__bind_check(&id, &value, secrets->now);
     for (int i = 0; i < STEP_TRIES; i++) {
         error = hapax__rotation_bind(store, secrets, &at);
         if (error != HAPAX_ERR_NONE)
             return error;
-        if (at == to)
-            return to == HAPAX__ROTATION_ENDED ? forget(store, &second) : HAPAX_ERR_NONE;
-        if (at + 1 != to)
+        if (at == to && early)
             return hapax_store_fail(store, HAPAX_ERR_REFUSED,
-                                    "the change of the secret is at \"%s\"",
-                                    hapax__rotation_name(at));
-        error = forget(store, &id);
-        if (error == HAPAX_ERR_NONE)
-            error = leave_value(store, secrets, to, &other);
+                                    "a program with the new secret alone has opened the store: end "
+                                    "it");
+        if (at == to)
+            return to == HAPAX__ROTATION_ENDED ? forget_second(store, secrets) : HAPAX_ERR_NONE;
+        /* What is elsewhere only from the second try on, a door has put into the gap. */
+        if (i == 0 && at + 1 != to)
+            return is_at(store, at);
+        early |= at == HAPAX__ROTATION_ENDED;
+        error = replace_value(store, secrets, to);
         if (error != HAPAX_ERR_NONE)
             return error;
     }

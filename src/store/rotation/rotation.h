@@ -47,11 +47,17 @@ enum hapax_error hapax__rotation_read(struct hapax_store *store,
 bool hapax__rotation_is(const struct hapax_digest *value, const struct hapax__secrets *secrets);
 
 /* Has the rotation go on, from BEGUN to BOTH or from BOTH to ENDED, with an operator's rights. It
- * is the caller's to know that the store is ready for it. REFUSED: it is elsewhere. An interrupted
- * one is repeated. */
+ * is the caller's to know that the store is ready for it. REFUSED: it is elsewhere; or it went on,
+ * and a door with the new secret alone has come in meanwhile, as the text says. An interrupted one
+ * is repeated. Where the store judges op by op, one to ENDED may leave it at BEGUN. */
 enum hapax_error hapax__rotation_step(struct hapax_store *store,
                                       const struct hapax__secrets *secrets,
                                       enum hapax__rotation to);
+
+/* Gives a rotation up that has only begun, with an operator's rights: another new secret may
+ * follow. REFUSED: it is further on. */
+enum hapax_error hapax__rotation_back(struct hapax_store *store,
+                                      const struct hapax__secrets *secrets);
 
 /* Whether the record is the second one of a rotation. */
 bool hapax__is_rotation(const struct hapax_record *record);

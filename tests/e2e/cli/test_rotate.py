@@ -1,7 +1,9 @@
 """hapax rotate: the secret of a store is changed (docs/rotation.md)."""
 import pytest
 from conftest import HAPAX
+from redis_server import Redis
 from test_erase import any_store, servers  # noqa: F401
+from test_redis_rights import by, make, users_of
 
 SECRETS = {"old": ("old", ""), "both": ("new", "old"), "new": ("new", ""), "other": ("other", ""),
            "both others": ("other", "old"), "from none": ("new", "none"), "none": ("", "")}
@@ -73,6 +75,31 @@ def test_each_store_is_rotated(hapax, use, once, any_store):  # noqa: F811
     assert refused(once(store, "k3"))
     use("other")
     assert refused(once(store, "k3"))
+
+
+def test_a_change_is_given_up_before_both(hapax, use, once, store):
+    """What was made meanwhile is found, and another new secret may follow."""
+    first = once(store, "k1").out
+    use("both")
+    second = once(store, "k2").out
+    use("both others")
+    assert "to another one than" in hapax("rotate", "--store", store).err
+    use("both")
+    assert hapax("rotate", "--store", store, "--back").code == 0
+    use("both others")
+    assert hapax("rotate", "--store", store, "--both").code == 0
+    assert 'at "both"' in hapax("rotate", "--store", store, "--back").err
+    assert (once(store, "k1").out, once(store, "k2").out) == (first, second)
+
+
+def test_who_may_not_look_is_told_so(hapax, use, servers):  # noqa: F811
+    """hapax check goes on."""
+    redis = servers(Redis)
+    make(users_of(hapax, redis.uri()), [redis])
+    use("both")
+    assert hapax("rotate", "--store", redis.uri()).code == 0
+    check = hapax("check", "--store", by("hapax-check", redis.uri()))
+    assert check.code in (0, 1) and "how far the change of the secret is was not seen" in check.out
 
 
 def test_a_store_without_a_secret_gets_one(hapax, use, once, store):

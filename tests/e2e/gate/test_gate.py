@@ -1345,6 +1345,18 @@ def test_malformed_configuration_fails(folder, lines, said):
     assert done.returncode == 1 and said in done.stderr, done.stderr
 
 
+def test_a_secret_of_its_own_has_no_older_one(folder):
+    """A location with another secret, for another store, takes no part in the server's rotation."""
+    for name in "new", "own":
+        (folder / name).write_text(name * 10)
+        (folder / name).chmod(0o600)
+    gate = g.Gate(folder, f"""hapax_store unix:/x; hapax_secret {folder}/new; hapax_secret_old none; hapax on;
+        server {{ LISTEN location / {{ hapax_secret {folder}/own; hapax_pass_token on;
+                                       proxy_pass http://127.0.0.1:1; }} }}""")
+    done = gate.nginx("-t")
+    assert done.returncode == 0, done.stderr
+
+
 def test_settings_are_inherited(make_gate, api, folder):
     """A location takes what it does not set from its server, and the server from http."""
     gate = make_gate(f"""
