@@ -422,6 +422,23 @@ CASE(a_repeated_word_is_known_as_one)
     }
 }
 
+/* The same where the new half alone knows the operation. */
+CASE(a_repeated_word_is_known_in_the_new_half)
+{
+    struct halves h = fresh();
+    struct hapax_op op = word(HAPAX_RESOLVE_FAIL);
+
+    (void)claim(&h.of[NEW], 3);
+    pass(&h, LEASE_US);
+    op.if_updated_us = play(&h, op_of(HAPAX_OP_READ, 9)).record.updated_us;
+    pass(&h, SECOND);
+    assert_int_equal(play_at(&h, 4, 1, LOSE_REPLY, op).error, HAPAX_ERR_INDETERMINATE);
+    assert_int_equal(play(&h, op).verdict, HAPAX_OK);
+    assert_int_equal(h.of[NEW].record.state, HAPAX_STATE_FAILED);
+    op.token.bytes[0] ^= 1; /* another operator's */
+    assert_int_equal(play(&h, op).verdict, HAPAX_LOST);
+}
+
 /* Another door goes ahead in the new store once the old one has the operator's word. */
 CASE(an_operator_is_told_ok_only_by_both)
 {

@@ -648,15 +648,28 @@ static void told_new_completed(struct hapax__pair *p)
         end(p, p->sub.verdict, &p->new);
 }
 
-/* The record is another than the operator named, unless an earlier try of this op made it so. */
-static void told_old_repeat(struct hapax__pair *p)
+static void told_new_repeat(struct hapax__pair *p)
 {
     if (p->sub.verdict == HAPAX_NO_VERDICT)
         end_error(p, p->sub.error, false);
     else if (p->sub.verdict == HAPAX_OK)
-        told_old_resolve(p);
+        end(p, HAPAX_OK, &p->new);
     else
         end(p, HAPAX_LOST, known_best(p));
+}
+
+/* The record is another than the operator named, unless an earlier try of this op made it so: in
+ * the old half, or in the new one where that alone has it. */
+static void told_old_repeat(struct hapax__pair *p)
+{
+    if (p->sub.verdict == HAPAX_NO_VERDICT) {
+        end_error(p, p->sub.error, false);
+    } else if (p->sub.verdict == HAPAX_OK) {
+        told_old_resolve(p);
+    } else {
+        ask(p, HAPAX__HALF_NEW, HAPAX_OP_RESOLVE, told_new_repeat);
+        p->sub.if_updated_us = NEVER_US;
+    }
 }
 
 /* The operator names what a READ has shown, which is that of one half. */
