@@ -96,6 +96,21 @@ CASE(it_is_stored_first_and_sent_second)
     expect(b, "0 ANSWER fresh 200 recorded\n0 END\n");
 }
 
+/* While the secret is changed an op names the record under the old one as well. */
+CASE(an_op_names_what_the_request_has_under_the_old_secret)
+{
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    b->requests[1].has_old = true;
+    b->requests[1].old.id.bytes[0] = 7;
+    begin(b, 0);
+    begin(b, 1);
+    assert_null(b->flows[0].op.old);
+    assert_non_null(b->flows[1].op.old);
+    assert_int_equal(b->flows[1].op.old->id.bytes[0], 7);
+}
+
 /* A CLAIM says what the policy and the request say. */
 CASE(a_claim_asks_by_its_policy)
 {

@@ -441,6 +441,30 @@ static void fingerprint_and_caller_are_put_under_the_secret(void **state)
     assert_memory_equal(&question.caller, &plain.caller, sizeof(plain.caller));
 }
 
+/* While the secret is changed it has both names, each as the secret alone would give it. */
+static void a_question_has_a_name_under_each_secret(void **state)
+{
+    const struct hapax_span now = hapax_str("s"), old = hapax_str("t"), none = hapax_str(NULL);
+    const struct hapax__flow_request of_now = identified(hapax_str("acme"), none, now);
+    const struct hapax__flow_request of_old = identified(hapax_str("acme"), none, old);
+    struct hapax__flow_request both = {.scope = hapax_str("default")};
+
+    for (uint8_t i = 0; i < 32; i++) {
+        both.fingerprint.bytes[i] = (uint8_t)(0x40 + i);
+        both.caller.bytes[i] = (uint8_t)(0x80 + i);
+    }
+    assert_int_equal(hapax__identify(&both, hapax_str("acme"), hapax_str("k"), none,
+                                     &(const struct hapax__secrets){.now = now, .old = old}),
+                     HAPAX_ERR_NONE);
+    assert_false(of_now.has_old);
+    assert_true(both.has_old);
+    assert_memory_equal(&both.id, &of_now.id, sizeof(both.id));
+    assert_memory_equal(&both.old.id, &of_old.id, sizeof(both.id));
+    assert_memory_equal(&both.old.owner, &of_old.owner, sizeof(both.owner));
+    assert_memory_equal(&both.old.fingerprint, &of_old.fingerprint, sizeof(both.fingerprint));
+    assert_memory_equal(&both.old.caller, &of_old.caller, sizeof(both.caller));
+}
+
 /* A name over its limit makes no question, and changes none. */
 static void a_question_with_a_wrong_name_stays_as_it_was(void **state)
 {
@@ -961,6 +985,7 @@ int main(void)
         cmocka_unit_test(an_owner_has_ids_of_its_own),
         cmocka_unit_test(a_mark_is_half_of_the_tokens_hash),
         cmocka_unit_test(fingerprint_and_caller_are_put_under_the_secret),
+        cmocka_unit_test(a_question_has_a_name_under_each_secret),
         cmocka_unit_test(a_question_with_a_wrong_name_stays_as_it_was),
         cmocka_unit_test(no_two_names_share_an_id),
         cmocka_unit_test(what_an_operation_is_can_be_shown),
