@@ -34,7 +34,8 @@
  *                        attempts_max times.
  *   MISSING_KEY          As `no_key` says.
  *   STORE_DOWN, or an    The message waits and is tried again. No other message is taken meanwhile.
- *   outcome not stored
+ *   outcome not stored   Where a reconcile hook judges failures, a message that was refused, or
+ *                        whose last attempt failed, does not wait. It goes to the dead letters.
  *   STORE_DOWN, CORRUPT  The record is damaged: as `unknown` says, with hapax-reason `corrupt`.
  *   BYPASS               As the handler's class says, and counted in `unprotected`. Only with
  *                        on_store_error=open or no_key=run.

@@ -72,6 +72,9 @@ CONSUME = [
     ("given_up_one_attempt_early", DECIDE,
      "    if (used_up(r, attempts))", "    if (used_up(r, attempts + 1))",
      "a dead letter that had an attempt left"),
+    ("a_late_store_hides_the_last_failure_from_a_hook", DECIDE,
+     "        if (fails_for_good(r))\n            return failed(r);\n", "",
+     "the hook lets the handler run again and again, over attempts_max"),
     ("an_unknown_message_is_acknowledged", DECIDE,
      "static struct hapax__decision unknown(const struct rule *r)\n{",
      "static struct hapax__decision unknown(const struct rule *r)\n{\n"

@@ -224,6 +224,27 @@ CASE(what_failed_under_hold_is_unknown)
     expect(&asked, HAPAX__ACT_DEAD, "refused");
 }
 
+/* A hook may let the handler run again each time, and the record never gives up: a store that is
+ * always late must not make it run without end. */
+CASE(what_failed_for_good_under_a_hook_does_not_wait_for_the_store)
+{
+    struct asked asked;
+
+    asked_init(&asked, HAPAX_ANSWER_FRESH, HAPAX_CLASS_FAILED);
+    asked.consumer.policy.on_expired = HAPAX_EXPIRED_RECONCILE;
+    asked.ended.recorded = false;
+    asked.before.attempts = 6;
+    expect_wait(&asked, HAPAX__WAIT_STORE, 100);
+    asked.before.attempts = 7;
+    expect(&asked, HAPAX__ACT_DEAD, "failed");
+    assert_int_equal(decide(&asked).store, HAPAX__STORE_AWAY);
+    asked.before.attempts = 0;
+    asked.ended.refused = true;
+    expect(&asked, HAPAX__ACT_DEAD, "refused");
+    asked.consumer.policy.on_failed = HAPAX_FAILED_RETRY; /* the record gives up */
+    expect_wait(&asked, HAPAX__WAIT_STORE, 100);
+}
+
 /* A damaged record stays so, and says nothing of the store. */
 CASE(one_whose_record_is_damaged_is_set_aside)
 {

@@ -228,10 +228,24 @@ static struct hapax__decision store_down(const struct rule *r)
     return wait_shortly(r, HAPAX__WAIT_STORE);
 }
 
+/* Where a hook says what became of a failed attempt, the record never gives up, and the hook may
+ * let the handler run again each time. The message's own count ends this, whether the outcome is
+ * stored or not. */
+static bool fails_for_good(const struct rule *r)
+{
+    const struct hapax_policy *policy = &r->consumer->policy;
+
+    return r->ended->cls == HAPAX_CLASS_FAILED && policy->on_expired == HAPAX_EXPIRED_RECONCILE &&
+           hapax__on_failed(policy) == HAPAX_FAILED_HOLD &&
+           (r->ended->refused || used_up(r, r->before->attempts + 1));
+}
+
 static struct hapax__decision act_on(const struct rule *r)
 {
     switch (r->ended->kind) {
     case HAPAX_ANSWER_FRESH:
+        if (fails_for_good(r))
+            return failed(r);
         /* An end of class UNKNOWN is recorded only under `hold`. */
         if (r->ended->cls != HAPAX_CLASS_UNKNOWN && !r->ended->recorded)
             return wait_shortly(r, HAPAX__WAIT_STORE);

@@ -43,7 +43,7 @@
 #define KEYS        8
 #define ORDERS      3
 #define ROOTS       16 /* messages that producers publish */
-#define MESSAGES    512 /* with the letters */
+#define MESSAGES    2048 /* with the letters: duplicates may go round by the broker all the time */
 #define OUTS        32 /* deliveries of one process */
 #define LETTERS     6 /* with one sink */
 #define RUNS        1024
@@ -1321,7 +1321,9 @@ static void draw_policy(struct hapax_policy *policy)
                                                              : HAPAX_FAILED_HOLD);
     policy->wait_ms = between(1, 500);
     policy->timeout_ms = between(50, 2000);
-    policy->save_wait_ms = between(0, 2000);
+    policy->save_wait_ms = between(-200, 2000);
+    if (policy->save_wait_ms < 0) /* answers do not wait for the store */
+        policy->save_wait_ms = 0;
     if (chance(80))
         policy->on_store_error = HAPAX_STORE_OPEN;
 }

@@ -221,14 +221,19 @@ static struct thread *new_thread(int proc, void *(*run)(void *), void *arg)
     return &threads[i];
 }
 
+/* A sleep ends with the stop that it came with, though the process may have nothing to do then. */
+static void end_sleep(struct process *process)
+{
+    if (process->sleeps_since_us == 0 || process->stopped_until_us > sim_now_us)
+        return;
+    process->slept_us += process->stopped_until_us - process->sleeps_since_us;
+    process->sleeps_since_us = 0;
+}
+
 /* Enters a thread, until it gives its turn away. */
 static void enter(struct thread *thread)
 {
-    struct process *process = &sim_procs[thread->proc];
-
-    if (process->sleeps_since_us > 0)
-        process->slept_us += sim_now_us - process->sleeps_since_us;
-    process->sleeps_since_us = 0;
+    end_sleep(&sim_procs[thread->proc]);
     running = thread;
     if (_setjmp(scheduler) == 0) {
         if (thread->started)
@@ -326,6 +331,7 @@ void process_stop(int proc, int64_t us)
     struct process *process = &sim_procs[proc];
 
     say("        SIGSTOP p%d for %lld ms", proc, (long long)(us / MS));
+    end_sleep(process);
     if (process->stopped_until_us < sim_now_us + us)
         process->stopped_until_us = sim_now_us + us;
     if (process->sleeps_since_us == 0 && chance(300))
