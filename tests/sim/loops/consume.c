@@ -864,7 +864,7 @@ static bool sink_send(struct hapax__sink *sink, const struct hapax__letter *lett
     text_of(letter, HAPAX__HEADER_ATTEMPTS, way->copy.attempts, sizeof(way->copy.attempts));
     text_of(letter, HAPAX__HEADER_BASE, way->copy.base, sizeof(way->copy.base));
     text_of(letter, HAPAX__HEADER_REASON, way->copy.reason, sizeof(way->copy.reason));
-    way->copy.due_us = sim_now_us + letter->delay_ms * MS;
+    way->copy.due_us = sim_now_us + (letter->delay_ms + 999) / 1000 * SECOND; /* as sink.h says */
     if (way->copy.queue != QUEUE)
         check_letter(&way->copy);
     else if (w.ordered)
