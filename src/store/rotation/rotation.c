@@ -271,7 +271,7 @@ enum hapax_error hapax__rotation_step(struct hapax_store *store,
                                       const struct hapax__secrets *secrets, enum hapax__rotation to)
 {
     bool early = false;
-    enum hapax__rotation at;
+    enum hapax__rotation at = HAPAX__ROTATION_BEGUN;
     enum hapax_error error;
 
     for (int i = 0; i < STEP_TRIES; i++) {
