@@ -14,7 +14,9 @@
 #define HAPAX__PG_HOSTS_MAX  16u
 #define HAPAX__PG_STATE_LEN  5u /* of an SQLSTATE */
 #define HAPAX__PG_VERSION    6 /* of the schema: hapax.version() */
-#define HAPAX__PG_ASK        "hapax.version(6)" /* gives that number where the schema serves us */
+#define HAPAX__PG_TEXT(n)    #n
+#define HAPAX__PG_CALL(n)    "hapax.version(" HAPAX__PG_TEXT(n) ")"
+#define HAPAX__PG_ASK        HAPAX__PG_CALL(HAPAX__PG_VERSION) /* gives it where it serves us */
 #define HAPAX__PG_PARAMS_MAX 17u /* of one statement */
 
 struct hapax__pg_uri {
