@@ -196,6 +196,21 @@ def pause_after(waited_s, least=0.01):
     return max(min(waited_s / 10, 0.2), least)
 
 
+class Workers:
+    """Threads that work until they are told that it is over: self.threads, and self.over."""
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over = True
+        for thread in self.threads:
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+
+
 def wait_for(true, what, seconds=PATIENCE, pause=0.01):
     """Waits for an event, and gives what it was. pause: least seconds between two looks."""
     began = time.monotonic()

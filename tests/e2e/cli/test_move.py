@@ -8,7 +8,7 @@ import threading
 import pytest
 from conftest import HAPAX, PATIENCE
 from postgres_server import Postgres
-from process import end_with_parent, wait_for
+from process import Workers, end_with_parent, wait_for
 from redis_server import Redis
 from test_erase import servers  # noqa: F401
 
@@ -18,7 +18,7 @@ WINDOW = 8  # keys that are asked for at a time
 NOT_NOW = (121, 122, 123, -9)  # unknown, in flight, the store is away; killed
 
 
-class Moving:
+class Moving(Workers):
     """Workers that run operations, and what they saw. Each operation's effect is a line in a file."""
 
     def __init__(self, hapax, folder, store):
@@ -27,17 +27,6 @@ class Moving:
         self.runs, self.shown, self.wrong, self.over = 0, {}, [], False
         (folder / "effects").write_text("")
         self.threads = [threading.Thread(target=self.work, args=(number,)) for number in range(WORKERS)]
-
-    def __enter__(self):
-        for thread in self.threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.over = True
-        for thread in self.threads:
-            thread.join(PATIENCE)
-            assert not thread.is_alive()
 
     def key(self):
         """The newest ones, and sometimes one that was done long ago."""

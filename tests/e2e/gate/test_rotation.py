@@ -9,6 +9,7 @@ import pytest
 from conftest import PATIENCE, wait_until
 from postgres_server import Postgres
 from redis_server import Redis
+from process import Workers
 
 CLIENTS = 3
 RETENTION_S = 14
@@ -33,24 +34,13 @@ def shared(request, hapax, folder):
     server.stop()
 
 
-class Load:
+class Load(Workers):
     """Clients that ask each key of two gates at once, and again; what was answered is in .wrong, if it is wrong."""
 
     def __init__(self, gates):
         self.gates, self.wrong, self.asked, self.over = gates, [], 0, False
         self.numbers, self.lock = itertools.count(), threading.Lock()
         self.threads = [threading.Thread(target=self.work) for _ in range(CLIENTS)]
-
-    def __enter__(self):
-        for thread in self.threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.over = True
-        for thread in self.threads:
-            thread.join(PATIENCE)
-            assert not thread.is_alive()
 
     def ask(self, number, key, bodies):
         """A client that came to a gate which has just gone asks the next one."""

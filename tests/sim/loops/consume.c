@@ -157,18 +157,7 @@ struct root {
     X(hook)                                                                                        \
     X(no_memory)
 
-enum {
-#define NAME(name) MARK_##name,
-    MARKS(NAME)
-#undef NAME
-        MARKS_COUNT
-};
-static uint64_t marks[MARKS_COUNT];
-static const char *const mark_names[] = {
-#define NAME(name) #name,
-    MARKS(NAME)
-#undef NAME
-};
+SEEDS_MARKS(MARKS)
 
 static struct world {
     enum { AMQP, KAFKA, SQS } broker;
@@ -192,11 +181,6 @@ static struct world {
     bool visible_short; /* stops may outlive the visibility of messages */
     struct hapax__source_type source_type;
 } w;
-
-static void mark(int which)
-{
-    marks[which]++;
-}
 
 static int proc_of(const struct hapax__source *source)
 {

@@ -93,18 +93,7 @@ struct link {
     X(committed_late)                                                                              \
     X(no_memory)
 
-enum {
-#define NAME(name) MARK_##name,
-    MARKS(NAME)
-#undef NAME
-        MARKS_COUNT
-};
-static uint64_t marks[MARKS_COUNT];
-static const char *const mark_names[] = {
-#define NAME(name) #name,
-    MARKS(NAME)
-#undef NAME
-};
+SEEDS_MARKS(MARKS)
 
 static struct world {
     bool calm, stopping;
@@ -120,11 +109,6 @@ static struct world {
         silent;
     unsigned no_memory, kills, stops, drains, outages, refusals;
 } w;
-
-static void mark(int which)
-{
-    marks[which]++;
-}
 
 static int part_of(int aggregate)
 {

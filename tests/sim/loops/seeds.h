@@ -7,6 +7,20 @@
 
 #include <stdint.h>
 
+/* What a schedule may meet, of a list of names MARKS(X): MARK_name for each, the counts, and the
+ * names as text. */
+#define SEEDS_MARK(name) MARK_##name,
+#define SEEDS_NAME(name) #name,
+#define SEEDS_MARKS(MARKS)                                                                         \
+    enum { MARKS(SEEDS_MARK) MARKS_COUNT };                                                        \
+    static uint64_t marks[MARKS_COUNT];                                                            \
+    static const char *const mark_names[] = {MARKS(SEEDS_NAME)};                                   \
+                                                                                                   \
+    static void mark(int which)                                                                    \
+    {                                                                                              \
+        marks[which]++;                                                                            \
+    }
+
 int seeds_main(int argc, char **argv, void (*schedule)(uint64_t seed), const uint64_t *marks,
                const char *const *mark_names, int marks_count);
 
