@@ -114,6 +114,10 @@ static void make_op(struct history *h, struct hapax_op *op, unsigned round)
     unsigned n = round * IDS + (unsigned)pick(h, IDS);
 
     *op = op_of(h->suite, kinds[pick(h, 11)], n, 1 + (unsigned)pick(h, TOKENS));
+    /* A claim of the operator's own token would pass for an earlier try of its RESOLVE in one half,
+     * and that of another attempt stay live in the other. No program uses a token twice. */
+    if (h->suite->halves && op->kind == HAPAX_OP_RESOLVE)
+        op->token.bytes[0] += TOKENS;
     op->lease_ms = 1 + (int64_t)pick(h, 30);
     if (op->kind == HAPAX_OP_CLAIM)
         make_claim(h, op);

@@ -96,9 +96,8 @@ static bool stop_holder(struct holder *holder)
 
 /* ---- running cases ------------------------------------------------------------------- */
 
-/* Each operation of a move: store, and of one whose secret is being changed, has two records. It is
- * not walked or imported as one, and a record is that of one of the two: its
- * times, attempt and fence are not those that the claim of both had. */
+/* Where an operation has two records, it is not walked or imported as one, and a record is that of
+ * one of the two: its times, attempt and fence are not those that the claim of both had. */
 static bool is_of_one_store(const struct test_case *test)
 {
     static const char *const names[] = {
@@ -119,7 +118,7 @@ static bool is_of_one_store(const struct test_case *test)
 /* A store that is private to its handle, and gone with it, has no case for many or for later. */
 static bool applies(const struct suite *suite, const struct test_case *test)
 {
-    if ((strncmp(suite->asked, "move:", 5) == 0 || suite->rotated) && is_of_one_store(test))
+    if (suite->halves && is_of_one_store(test))
         return false;
     return !suite->single || (!test->many && !test->durable);
 }
@@ -236,6 +235,7 @@ int main(int argc, char **argv)
     suite.unordered =
         strncmp(suite.asked, "redis", 5) == 0 || strncmp(suite.asked, "dynamodb", 8) == 0;
     suite.hinted = strncmp(suite.asked, "hybrid:", 7) == 0;
+    suite.halves = suite.rotated || strncmp(suite.asked, "move:", 5) == 0;
     suite.fresh = suite.single || strstr(suite.asked, "@tmp");
     signal(SIGPIPE, SIG_IGN);
     printf("# store \"%s\", seed 0x%" PRIx64 "\n", suite.asked, suite.seed);

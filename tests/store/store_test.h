@@ -25,7 +25,8 @@ struct suite {
     bool hinted; /* IN_FLIGHT may be what a lock says that stands a moment longer than its claim */
     bool single; /* the store is private to its handle */
     bool sealed; /* its handles seal outcomes */
-    bool rotated; /* its secret is being changed: each operation has two records */
+    bool rotated; /* its secret is being changed */
+    bool halves; /* each operation has two records: in a move, or as its secret is being changed */
 };
 
 struct test_case {
