@@ -105,6 +105,16 @@ def inside(folder):
                 yield int(entry)
 
 
+def files_of(folder):
+    """Each file there, with its bytes. A store at work removes some meanwhile."""
+    found = {}
+    for path in pathlib.Path(folder).rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_file():
+                found[path] = path.read_bytes()
+    return found
+
+
 def mind():
     """The minder: a folder on each line, until the test is gone."""
     for folder in [line.rstrip("\n") for line in sys.stdin]:

@@ -8,6 +8,7 @@ import pytest
 from conftest import HAPAX, PATIENCE, wait_until
 from dynamodb_server import Dynalite
 from postgres_server import Postgres
+from process import files_of
 from redis_server import Redis
 from test_erase import Once, servers  # noqa: F401
 
@@ -229,8 +230,8 @@ def test_a_table_of_keys_is_imported(hapax, folder, fresh):
     assert hapax.run(HAPAX, "run", "--store", store, "k4", "--", "true").code == 120  # another request
     assert ann("k3", "echo anew").out == "anew\n"
     assert ours in records(hapax, store).values()
-    files = [path for path in (folder / "store1").rglob("*") if path.is_file()]
-    assert files and not any(MARK.encode() in path.read_bytes() for path in files)
+    files = files_of(folder / "store1").values()
+    assert files and not any(MARK.encode() in held for held in files)
 
 
 GOOD = {"key": "k", "status": 200, "created": 1795449600}

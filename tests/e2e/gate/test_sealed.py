@@ -1,7 +1,6 @@
 """Encryption at rest (docs/encryption.md): what copies of a store show, and what becomes of replays as keys change."""
 import base64
 import os
-import pathlib
 import secrets
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from conftest import HAPAX, PATIENCE, wait_until
 from dynamodb_server import Dynalite
 from postgres_server import Postgres
-from process import is_over
+from process import files_of, is_over
 from redis_server import Redis
 
 ONE, TWO = (f"{name} {secrets.token_hex(32)}\n" for name in ("one", "two"))
@@ -140,10 +139,6 @@ def test_the_gate_replays_what_it_sealed_before_kill_9(hapax, serve, api, store,
 # ---- copies -----------------------------------------------------------------------------
 
 
-def of_folder(path):
-    return [(file, file.read_bytes()) for file in pathlib.Path(path).rglob("*") if file.is_file()]
-
-
 @pytest.fixture(params=["rocksdb", "redis", "postgres", "hybrid", "dynamodb"])
 def copied(request, hapax, folder):
     """The URI of a store, and what gives all files of it and a dump."""
@@ -158,11 +153,11 @@ def copied(request, hapax, folder):
 
     def of_redis(server):
         server.do("SAVE")
-        return of_folder(server.folder)
+        return list(files_of(server.folder).items())
 
     def of_postgres(server, database):
         server.psql("CHECKPOINT")
-        return of_folder(server.data) + [("pg_dump", server.run(
+        return [*files_of(server.data).items(), ("pg_dump", server.run(
             "pg_dump", "-h", "127.0.0.1", "-p", server.port, "-U", "postgres", database).encode())]
 
     def unhexed(files):
@@ -173,7 +168,7 @@ def copied(request, hapax, folder):
 
     hapax.env.update(AWS_ACCESS_KEY_ID="x", AWS_SECRET_ACCESS_KEY="y")
     if request.param == "rocksdb":
-        uri, files = f"rocksdb:{folder}/store", lambda: of_folder(folder / "store")
+        uri, files = f"rocksdb:{folder}/store", lambda: list(files_of(folder / "store").items())
     elif request.param == "redis":
         server = redis()
         uri, files = server.uri(), lambda: of_redis(server)

@@ -10,6 +10,7 @@ import pytest
 
 import gate as g
 from conftest import read_line, wait_until
+from process import files_of
 from redis_server import Redis
 from test_gate_more import STATUS, status
 
@@ -313,7 +314,7 @@ def test_turned_on_it_begins_with_nothing(gate, api, hapax, uri, folder):
     records = hapax("list", "--state", "completed", "--state", "unknown", "--store", uri, "--json").lines
     assert sorted((record["scope"], record["state"]) for record in records) == [
         ("shadow/default", "completed"), ("shadow/default", "unknown")]
-    held = b"".join(path.read_bytes() for path in (folder / "store").rglob("*") if path.is_file())
+    held = b"".join(files_of(folder / "store").values())
     assert b"shadow/default" in held and b"a marked body" not in held
     first, again = (gate.post("/on/echo", "k", b"a marked body") for _ in range(2))
     assert (first.replayed, again.replayed) == ("false", "true")
