@@ -682,7 +682,8 @@ else:
 
 
 # Rows and outcome are committed together by each driver; a lost claim takes the rows with it.
-@pytest.mark.parametrize("kind", ["psycopg2", "psycopg", "engine", "session", "django"])
+@pytest.mark.parametrize("kind", [
+    "psycopg", "session", "django", *(pytest.param(kind, marks=pytest.mark.ci) for kind in ("psycopg2", "engine"))])
 def test_complete_in_the_transaction(folder, key, kind):
     store = Store("postgres", folder)
     server = Store.servers["postgres"]

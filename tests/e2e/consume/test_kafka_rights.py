@@ -82,6 +82,7 @@ def refused(text):
     return "uthoriz" in text
 
 
+@pytest.mark.ci
 def test_the_acls_of_the_page_are_enough(hapax, kafka, topic, store):
     """A dead letter goes to a topic that is made for it, and redrive puts it back."""
     handler = Handler(lambda body: 422)

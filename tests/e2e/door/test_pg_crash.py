@@ -117,7 +117,7 @@ def test_whoever_dies_rows_are_completed_operations():
     assert len(known) >= ROUNDS // 2 and hit >= len(known)
 
 
-@pytest.mark.parametrize("program", list(STATEMENTS))
+@pytest.mark.parametrize("program", [pg.TRANSFER, pytest.param(pg.TRANSFER_PY, marks=pytest.mark.ci)])
 def test_every_statement_is_a_place_to_die(program):  # promise 24
     """The client is killed before and after each of its statements in turn; a retry always ends with one row."""
     db = pg.Database(pg.server()).rich()
@@ -175,6 +175,7 @@ class Worker(threading.Thread):
         return pg.TRANSFER if self.tries % 2 else pg.TRANSFER_PY
 
 
+@pytest.mark.ci
 def test_failover_to_a_synchronous_standby_loses_and_doubles_nothing():
     """The primary is killed under load, its standby promoted; clients that name both hosts come back by themselves."""
     primary, standby = postgres_server.synchronous_pair()

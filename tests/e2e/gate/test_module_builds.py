@@ -95,6 +95,7 @@ def test_every_source_fits_the_nginx_at_hand(tree):
     assert {source.name: said for source in SOURCES if (said := tree.parse(source))} == {}
 
 
+@pytest.mark.ci
 def test_every_source_fits_chained_header_lines(older):
     """ngx_table_elt_t with a `next`, and nginx_version 1023000: no warning either."""
     older.chain()

@@ -360,6 +360,7 @@ def test_sigterm_gives_its_parts_to_the_next_at_once(hapax, database, queue):
     assert [body for body, _ in bodies(queue, 1)] == ["2"]
 
 
+@pytest.mark.ci
 def test_a_broker_that_was_away_gets_all(hapax, database):
     broker = rabbit.rabbitmq_server.RabbitMQ().start()
     try:

@@ -137,6 +137,7 @@ def test_every_order_comes_to_its_end(hapax, start):
     assert state("refunds", "order-10:process-payment:ship:refund") == "completed"
 
 
+@pytest.mark.ci
 def test_the_same_by_kafka(start):
     with Kafka() as kafka:
         kafka.start()
