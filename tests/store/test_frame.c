@@ -127,6 +127,8 @@ static struct hapax_op full_op(enum hapax_op_kind kind)
     op.attempts_max = 7;
     op.rerun_completed = op.reconciled = op.ran = op.as_unknown = op.died = op.force = true;
     op.scrub = true;
+    op.kept_ms = 1000;
+    op.tombstone_ms = 2000;
     op.resolve = HAPAX_RESOLVE_FAIL;
     op.if_attempt = 3;
     op.if_updated_us = NOW_US;
@@ -180,6 +182,20 @@ static void unknown_flags_are_refused(void **state)
 
     hapax__frame_put_op(&w, &op);
     w.at[-5] = 3; /* if_attempt comes last */
+    r = (struct hapax__reader){bytes, (size_t)(w.at - bytes), false};
+    assert_false(hapax__frame_take_op(&r, &taken));
+}
+
+/* An end says nothing, or a time: an op has one form alone. */
+static void an_end_that_is_kept_for_no_time_is_refused(void **state)
+{
+    struct hapax_op op = full_op(HAPAX_OP_COMPLETE), taken;
+    uint8_t bytes[512];
+    struct hapax__writer w = {bytes, sizeof(bytes)};
+    struct hapax__reader r;
+
+    hapax__frame_put_op(&w, &op);
+    memset(w.at - 16, 0, 16);
     r = (struct hapax__reader){bytes, (size_t)(w.at - bytes), false};
     assert_false(hapax__frame_take_op(&r, &taken));
 }
@@ -333,6 +349,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_page_shows_what_is_sent),
         cmocka_unit_test(an_op_is_whole_or_nothing),
         cmocka_unit_test(unknown_flags_are_refused),
+        cmocka_unit_test(an_end_that_is_kept_for_no_time_is_refused),
         cmocka_unit_test(an_answer_fits_its_op),
         cmocka_unit_test(a_verdict_fits_the_kind_of_its_op),
         cmocka_unit_test(a_stored_body_is_not_sent_back),

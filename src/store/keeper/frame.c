@@ -258,6 +258,7 @@ static void take_kept(struct hapax__reader *r, struct hapax_op *op)
         return;
     op->kept_ms = (int64_t)hapax__take_u64(r);
     op->tombstone_ms = (int64_t)hapax__take_u64(r);
+    r->bad |= kept_size(op) == 0;
 }
 
 /* How many bytes an op has behind its kind. */
