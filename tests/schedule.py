@@ -25,7 +25,7 @@ SECONDS = {
     "test_rotate": 40, "test_rotation": 21,
     "test_run": 28, "test_saga": 45, "test_sdks": 19, "test_sealed": 11, "test_serve": 45, "test_shadow": 20,
     "test_sql": 62, "test_sql_rights": 16, "test_sqs": 80, "test_steps": 35, "test_switch": 18, "test_traces": 18,
-    "test_upgrade": 150, "test_web": 15, "test_worst_days": 200,
+    "test_upgrade": 350, "test_web": 15, "test_worst_days": 200,
 }
 SPLIT = {"test_pg_crash", "test_postgres_failover", "test_redis_failover", "test_saga", "test_module_builds",
          "test_worst_days"}

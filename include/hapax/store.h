@@ -119,7 +119,7 @@ HAPAX_API size_t hapax_what(uint8_t out[HAPAX_WHAT_MAX], const struct hapax_span
  *   CLAIM     id token owner scope what fingerprint     CLAIMED    record.attempt .spent .fence
  *             caller lease_ms retention_ms                         .stale .lease_until_us
  *             on_expired attempts_max                              .created_us .resolved_us
- *             rerun_completed
+ *             rerun_completed says_kept
  *                                                       IN_FLIGHT  record.attempt .lease_until_us
  *                                                       COMPLETED  record.outcome
  *                                                       FAILED     record.spent .outcome
@@ -218,6 +218,9 @@ struct hapax_op {
     int64_t kept_ms;
     /* COMPLETE: for how much longer its tombstone is kept. */
     int64_t tombstone_ms;
+    /* CLAIM: its end may say kept_ms or tombstone_ms. A keeper may be so old that it does not know
+     * them. Then the CLAIM is UNSUPPORTED, and nothing runs. */
+    bool says_kept;
     enum hapax_on_expired on_expired;
     uint32_t attempts_max;
     bool rerun_completed;

@@ -509,6 +509,8 @@ static void make_claim(struct hapax__flow *f)
     f->op.on_expired = on_expired(f);
     f->op.attempts_max = f->policy->attempts_max;
     f->op.rerun_completed = f->policy->rerun_completed;
+    f->op.says_kept = f->policy->retention_4xx_ms > 0 || f->policy->retention_failed_ms > 0 ||
+                      f->policy->tombstone_ms > 0;
 }
 
 static void make_renewal(struct hapax__flow *f)

@@ -3,7 +3,8 @@
  * The keeper's frames. The first byte chooses how the rest is read. 0: a stream of frames, as the
  * server reads it; 1 to 8: the payload of a REPLY to an op of that kind; otherwise: the payload of
  * a frame that is no request.
- * Claims: what is read lies within the input, and what passes its checks is written as it was read.
+ * Claims: what is read lies within the input, and what passes its checks is written as it was read;
+ * an op that has nothing of the newest version is one of the version before.
  */
 #include "fuzz_frames.h"
 
@@ -19,11 +20,28 @@ static void within(struct hapax_span span, const uint8_t *data, size_t size)
     assert(span.len == 0 || (span.ptr >= data && span.ptr + span.len <= data + size));
 }
 
+/* Whether the op is written as these bytes. */
+static bool is_written(const struct hapax_op *op, struct hapax_span bytes)
+{
+    struct hapax__writer w;
+    uint8_t *again;
+    bool same;
+
+    if (hapax__frame_op_size(op) != bytes.len)
+        return false;
+    again = malloc(bytes.len);
+    assert(again);
+    w = (struct hapax__writer){again, bytes.len};
+    hapax__frame_put_op(&w, op);
+    same = w.left == 0 && memcmp(again, bytes.ptr, bytes.len) == 0;
+    free(again);
+    return same;
+}
+
 static void try_op(struct hapax_op *op, struct hapax_span bytes)
 {
     char text[HAPAX_TEXT_MAX];
-    struct hapax__writer w;
-    uint8_t *again;
+    bool older;
 
     within(op->scope, bytes.ptr, bytes.len);
     within(op->by, bytes.ptr, bytes.len);
@@ -35,13 +53,11 @@ static void try_op(struct hapax_op *op, struct hapax_span bytes)
     }
     if (!hapax__op_check(op, HAPAX_BODY_MAX, text))
         return;
-    assert(hapax__frame_op_size(op) == bytes.len);
-    again = malloc(bytes.len);
-    assert(again);
-    w = (struct hapax__writer){again, bytes.len};
-    hapax__frame_put_op(&w, op);
-    assert(w.left == 0 && memcmp(again, bytes.ptr, bytes.len) == 0);
-    free(again);
+    assert(is_written(op, bytes));
+    older = hapax__frame_op_version(op) == 3;
+    op->says_kept = false;
+    op->kept_ms = op->tombstone_ms = op->if_updated_us = 0;
+    assert(op->kind == HAPAX_OP_IMPORT || is_written(op, bytes) == older);
 }
 
 static void try_request(struct hapax_span payload)

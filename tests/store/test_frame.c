@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The keeper's frames as bytes: what docs/keeper.md shows (argument 1 is its path) is what is sent,
- * and whatever is cut off or made longer is not taken for something else. /
+ * what a program of version 3 sent (argument 2) is read and sent as it was, and whatever is cut off
+ * or made longer is not taken for something else. /
  */
 #include "../unit/record_diff.h"
 #include "base/arena.h"
@@ -17,7 +18,7 @@
 
 #define NOW_US INT64_C(1750000000000000)
 
-static const char *page;
+static const char *page, *before;
 
 static struct hapax_op example_op(void)
 {
@@ -126,7 +127,7 @@ static struct hapax_op full_op(enum hapax_op_kind kind)
     memset(op.owner.bytes, 0x0e, sizeof(op.owner.bytes));
     op.attempts_max = 7;
     op.rerun_completed = op.reconciled = op.ran = op.as_unknown = op.died = op.force = true;
-    op.scrub = true;
+    op.scrub = op.says_kept = true;
     op.kept_ms = 1000;
     op.tombstone_ms = 2000;
     op.resolve = HAPAX_RESOLVE_FAIL;
@@ -170,6 +171,46 @@ static void an_op_is_whole_or_nothing(void **state)
         r = (struct hapax__reader){bytes, len + 1, false};
         assert_false(hapax__frame_take_op(&r, &taken));
     }
+}
+
+/* The version before: its bytes are read, and the same are made of what was read. The file has a
+ * byte of the fuzzer's, a HELLO, and a REQUEST with each kind of op twice: with nothing, and with
+ * all that version 3 had. The Hapax before version 4, commit 2c3754b, wrote them. */
+static void frames_of_the_version_before_are_the_same(void **state)
+{
+    FILE *file = fopen(before, "rb");
+    uint8_t bytes[8192], again[1024];
+    struct hapax__reader r = {bytes + 1, 0, false};
+    struct hapax__request request;
+    struct hapax__hello hello;
+    struct hapax_span payload;
+
+    assert_non_null(file);
+    r.left = fread(bytes, 1, sizeof(bytes), file) - 1;
+    fclose(file);
+    payload = hapax__take(&r, hapax__take_u32(&r));
+    assert_int_equal(payload.ptr[0], HAPAX__FRAME_HELLO);
+    assert_true(
+        hapax__frame_take_hello((struct hapax_span){payload.ptr + 1, payload.len - 1}, &hello));
+    assert_int_equal(hello.version, 3);
+    payload.len = hapax__take_u32(&r);
+    assert_int_equal(payload.len, r.left);
+    assert_int_equal(hapax__take_u8(&r), HAPAX__FRAME_REQUEST);
+    assert_true(hapax__frame_take_request(&r, &request));
+    assert_int_equal(request.count, 2 * HAPAX_OP_IMPORT);
+    for (unsigned i = 0; i < request.count; i++) {
+        const uint8_t *at = r.at;
+        struct hapax__writer w = {again, sizeof(again)};
+        struct hapax_op op;
+
+        assert_true(hapax__frame_take_op(&r, &op));
+        assert_int_equal(op.kind, HAPAX_OP_CLAIM + i / 2);
+        assert_int_equal(hapax__frame_op_version(&op), op.kind == HAPAX_OP_IMPORT ? 4 : 3);
+        hapax__frame_put_op(&w, &op);
+        assert_int_equal((size_t)(w.at - again), (size_t)(r.at - at));
+        assert_memory_equal(again, at, (size_t)(r.at - at));
+    }
+    assert_int_equal(r.left, 0);
 }
 
 /* Flags that a later version may have are not read as nothing. */
@@ -348,6 +389,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_page_shows_what_is_sent),
         cmocka_unit_test(an_op_is_whole_or_nothing),
+        cmocka_unit_test(frames_of_the_version_before_are_the_same),
         cmocka_unit_test(unknown_flags_are_refused),
         cmocka_unit_test(an_end_that_is_kept_for_no_time_is_refused),
         cmocka_unit_test(an_answer_fits_its_op),
@@ -357,10 +399,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(foreign_text_is_made_printable),
     };
 
-    if (argc != 2) {
-        fprintf(stderr, "usage: test_frame docs/keeper.md\n");
+    if (argc != 3) {
+        fprintf(stderr, "usage: test_frame docs/keeper.md tests/fuzz/corpus/frame/version-3\n");
         return 2;
     }
     page = argv[1];
+    before = argv[2];
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

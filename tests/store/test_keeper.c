@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The keeper's client and server together: a store behind a keeper answers as the store itself
- * does, with many clients, to the keeper's end, and whichever allocation fails. /
+ * does, to clients of both versions, to many at once, to the keeper's end, and whichever allocation
+ * fails. /
  */
 #include "keeper_bed.h"
 
@@ -14,6 +15,20 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
+
+/* The version that the clients greet with. */
+static uint16_t spoken = HAPAX__FRAME_VERSION;
+
+void __real_hapax__frame_put_hello(struct hapax__writer *w, const struct hapax__hello *hello);
+void __wrap_hapax__frame_put_hello(struct hapax__writer *w, const struct hapax__hello *hello);
+
+void __wrap_hapax__frame_put_hello(struct hapax__writer *w, const struct hapax__hello *hello)
+{
+    struct hapax__hello of_version = *hello;
+
+    of_version.version = spoken;
+    __real_hapax__frame_put_hello(w, &of_version);
+}
 
 static enum hapax_error run_one(struct hapax_store *store, struct hapax_op *op)
 {
@@ -64,6 +79,9 @@ static struct hapax_op random_op(uint64_t *seed)
     op.as_unknown = next(seed) % 3 == 0;
     op.died = op.ran && op.as_unknown && next(seed) % 2;
     op.force = next(seed) % 2;
+    op.kept_ms = next(seed) % 4 == 0 ? 1 + (int64_t)(next(seed) % 400) : 0;
+    op.tombstone_ms = next(seed) % 4 == 0 ? 1 + (int64_t)(next(seed) % 400) : 0;
+    op.says_kept = next(seed) % 4 == 0;
     op.resolve = (enum hapax_resolve)(1 + next(seed) % 3);
     op.if_attempt = (uint32_t)(next(seed) % 3);
     op.if_updated_us = next(seed) % 4 == 0;
@@ -100,17 +118,41 @@ static void same_answer(const struct hapax_op *a, const struct hapax_op *b)
             fail_msg("%s of a listed record differs", record_diff(&a->records[i], &b->records[i]));
 }
 
+/* Runs ops here and directly. What cannot be asked in the client's version is not run. */
+static void run_both(struct hapax_store *client, struct hapax_store *model, struct hapax_op *ops,
+                     size_t n, unsigned seen[HAPAX_ABSENT + 1])
+{
+    static struct hapax_op direct[HAPAX_BATCH_MAX];
+    size_t known = 0;
+
+    for (size_t i = 0; i < n; i++)
+        if (hapax__frame_op_version(&ops[i]) <= spoken)
+            direct[known++] = ops[i];
+    assert_int_equal(hapax_store_run(client, ops, n),
+                     known == n ? HAPAX_ERR_NONE : HAPAX_ERR_UNSUPPORTED);
+    assert_true(known == 0 || hapax_store_run(model, direct, known) == HAPAX_ERR_NONE);
+    known = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (hapax__frame_op_version(&ops[i]) <= spoken)
+            same_answer(&ops[i], &direct[known++]);
+        else
+            assert_int_equal(ops[i].error, HAPAX_ERR_UNSUPPORTED);
+        seen[ops[i].verdict]++;
+    }
+}
+
 /* Random histories, in batches: every answered field is what the store gives without a keeper. */
-CASE(every_op_answers_as_the_store_that_is_held)
+static void answer_as_the_store(uint16_t version)
 {
     enum { ROUNDS = 1500, OPS = 40 };
-    static struct hapax_op ops[OPS], direct[OPS];
+    static struct hapax_op ops[OPS];
     struct hapax_store *model, *client;
     char text[HAPAX_TEXT_MAX];
     unsigned seen[HAPAX_ABSENT + 1] = {0};
     uint64_t seed = 7;
     struct bed bed;
 
+    spoken = version;
     bed_open(&bed, NULL);
     assert_int_equal(hapax_store_open(&model, "memory:", text), HAPAX_ERR_NONE);
     hapax__memory_clock(model, read_clock, NULL);
@@ -121,19 +163,27 @@ CASE(every_op_answers_as_the_store_that_is_held)
 
         clock_us += (int64_t)(next(&seed) % 30000);
         for (size_t i = 0; i < n; i++)
-            ops[i] = direct[i] = random_op(&seed);
-        assert_int_equal(hapax_store_run(client, ops, n), HAPAX_ERR_NONE);
-        assert_int_equal(hapax_store_run(model, direct, n), HAPAX_ERR_NONE);
-        for (size_t i = 0; i < n; i++) {
-            same_answer(&ops[i], &direct[i]);
-            seen[ops[i].verdict]++;
-        }
+            ops[i] = random_op(&seed);
+        run_both(client, model, ops, n, seen);
     }
+    assert_int_equal(seen[HAPAX_NO_VERDICT] > 0, version < HAPAX__FRAME_VERSION);
     for (unsigned verdict = HAPAX_CLAIMED; verdict <= HAPAX_ABSENT; verdict++)
         assert_true(seen[verdict] > 0);
     hapax_store_close(client);
     hapax_store_close(model);
     bed_close(&bed);
+    spoken = HAPAX__FRAME_VERSION;
+}
+
+CASE(every_op_answers_as_the_store_that_is_held)
+{
+    answer_as_the_store(HAPAX__FRAME_VERSION);
+}
+
+/* A client of the version before is served as well. */
+CASE(a_client_of_the_version_before_is_answered_as_well) /* promise 31 */
+{
+    answer_as_the_store(HAPAX__FRAME_OLDEST);
 }
 
 /* A batch whose requests, and then whose answers, are longer than any frame. */
@@ -236,6 +286,24 @@ CASE(a_check_says_who_serves_what)
     bed.server = NULL;
     assert_int_equal(hapax_store_check(client, note, &advice), HAPAX_ERR_UNAVAILABLE);
     assert_non_null(strstr(hapax_store_text(client), "there is no such file"));
+    hapax_store_close(client);
+    bed_close(&bed);
+}
+
+/* Who asks in the version before is told which program is to be exchanged. */
+CASE(a_check_tells_of_an_older_keeper)
+{
+    struct advice advice = {0};
+    struct hapax_store *client;
+    struct bed bed;
+
+    bed_open(&bed, NULL);
+    spoken = HAPAX__FRAME_OLDEST;
+    client = bed_client(&bed, "");
+    spoken = HAPAX__FRAME_VERSION;
+    assert_int_equal(hapax_store_check(client, note, &advice), HAPAX_ERR_NONE);
+    assert_non_null(strstr(advice.text, "protocol 3, 1 clients"));
+    assert_non_null(strstr(advice.text, "this program speaks protocol 4, too: restart the keeper"));
     hapax_store_close(client);
     bed_close(&bed);
 }

@@ -59,9 +59,36 @@ CASE(garbage_is_faulted)
     bed_close(&bed);
 }
 
-/* A later version is answered in this one; another protocol, or no version at all, is turned
- * away. */
+/* The version before is answered in it, and any other in this one, which its client leaves then. */
 CASE(a_greeting_decides_the_version)
+{
+    static const struct {
+        uint8_t says, spoken;
+    } rows[] = {{1, 4}, {2, 4}, {3, 3}, {4, 4}, {5, 4}, {255, 4}};
+    uint8_t hello[] = {0, 0, 0, 11, 1, 'h', 'p', 'x', 'k', 0, 0, 1, 0x40, 0, 0};
+    struct hapax__hello welcome;
+    struct hapax_span payload;
+    struct bed bed;
+    uint8_t kind;
+    int fd;
+
+    bed_open(&bed, NULL);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        hello[10] = rows[i].says;
+        fd = peer_dial(bed.path);
+        assert_true(peer_send(fd, hello, sizeof(hello)));
+        assert_true(peer_read(fd, &kind, &payload));
+        assert_int_equal(kind, HAPAX__FRAME_WELCOME);
+        assert_true(hapax__frame_take_welcome(payload, &welcome));
+        assert_int_equal(welcome.version, rows[i].spoken);
+        free_span(payload);
+        close(fd);
+    }
+    bed_close(&bed);
+}
+
+/* A longer greeting is read; another protocol, or no version at all, is turned away. */
+CASE(a_greeting_is_of_this_protocol)
 {
     static const uint8_t later[] = {0, 0, 0, 13, 1, 'h', 'p', 'x', 'k', 0, 9, 1, 0x40, 0, 0, 7, 7};
     static const uint8_t none[] = {0, 0, 0, 11, 1, 'h', 'p', 'x', 'k', 0, 0, 1, 0x40, 0, 0};

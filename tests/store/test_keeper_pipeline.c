@@ -425,8 +425,9 @@ CASE(two_out_are_indeterminate_and_what_waits_is_unavailable) /* promise 10 */
     play_close(play);
 }
 
-/* The keeper is upgraded amid two requests: its client sends it nothing, and says both versions. */
-CASE(a_keeper_of_another_version_is_sent_nothing) /* promise 31 */
+/* The keeper is exchanged amid two requests for one that is too new, or too old: its client sends
+ * it nothing, and says both versions, and which program to exchange. */
+static void is_sent_nothing(uint16_t version, const char *text)
 {
     struct play *play = play_open();
 
@@ -434,7 +435,7 @@ CASE(a_keeper_of_another_version_is_sent_nothing) /* promise 31 */
     put(play, 1, SECOND);
     put(play, 20, SECOND);
     cut(play);
-    play->version++;
+    play->version = version;
     hapax__link_turn(&play->link, play->now_us, true);
     play->now_us += 1000 * US_PER_MS;
     hapax__link_turn(&play->link, play->now_us, false);
@@ -443,7 +444,90 @@ CASE(a_keeper_of_another_version_is_sent_nothing) /* promise 31 */
     taken(play, 0, 1 + SECOND, HAPAX_ERR_INDETERMINATE);
     taken(play, 20, SECOND, HAPAX_ERR_UNAVAILABLE);
     assert_int_equal(play->link.error, HAPAX_ERR_UNSUPPORTED);
-    assert_non_null(strstr(play->link.text, "another version, 5, and this program 4"));
+    assert_non_null(strstr(play->link.text, text));
+    play_close(play);
+}
+
+CASE(a_keeper_of_another_version_is_sent_nothing) /* promise 31 */
+{
+    is_sent_nothing(5, "another version, 5, and this program 3 and 4 (use a newer Hapax)");
+    is_sent_nothing(2, "another version, 2, and this program 3 and 4 (restart the keeper with");
+}
+
+/* Sets up one op of each kind that the version before does not know, and returns how many. */
+static unsigned put_newer(struct play *play, unsigned at)
+{
+    static const enum hapax_op_kind kinds[] = {HAPAX_OP_CLAIM, HAPAX_OP_COMPLETE, HAPAX_OP_FAIL,
+                                               HAPAX_OP_RESOLVE, HAPAX_OP_IMPORT};
+
+    for (unsigned i = 0; i < 5; i++) {
+        struct hapax_op *op = &play->ops[at + i];
+
+        *op = bed_op(kinds[i], at + i, 1);
+        op->says_kept = op->kind == HAPAX_OP_CLAIM;
+        op->kept_ms = op->kind == HAPAX_OP_FAIL;
+        op->tombstone_ms = op->kind == HAPAX_OP_COMPLETE;
+        op->if_updated_us = op->kind == HAPAX_OP_RESOLVE;
+        if (op->kind == HAPAX_OP_IMPORT) /* it has none */
+            op->token = (struct hapax_token){{0}};
+    }
+    return 5;
+}
+
+/* The keeper is exchanged for one of the version before. */
+static void play_older(struct play *play)
+{
+    cut(play);
+    play->version = HAPAX__FRAME_OLDEST;
+    hapax__link_connect(&play->link, play->now_us);
+    play_accept(play);
+}
+
+/* A keeper of the version before is asked what it knows. An op that needs more is not sent, and its
+ * error says so; the ops around it run, and the connection stays. */
+CASE(an_older_keeper_is_asked_what_it_knows) /* promise 31 */
+{
+    struct play *play = play_open();
+    unsigned newer = put_newer(play, 0), n = newer + 2;
+
+    play_older(play);
+    put(play, 0, n);
+    taken(play, 0, newer, HAPAX_ERR_UNSUPPORTED);
+    none_taken(play);
+    assert_non_null(strstr(play->link.text, "speaks version 3, in which this cannot be asked"));
+    answer(play, come(play, newer, 2), HAPAX_ERR_NONE);
+    turn(play);
+    taken(play, newer, 2, HAPAX_ERR_NONE);
+    put(play, 0, newer); /* nothing but these */
+    taken(play, 0, newer, HAPAX_ERR_UNSUPPORTED);
+    assert_int_equal(play->link.queued, 0);
+    assert_int_equal(hapax__link_wake_us(&play->link), INT64_MAX);
+    nothing_comes(play);
+    put(play, n, 1); /* it stands */
+    answer(play, come(play, n, 1), HAPAX_ERR_NONE);
+    turn(play);
+    taken(play, n, 1, HAPAX_ERR_NONE);
+    play_close(play);
+}
+
+/* What was sent to a newer keeper, and cannot be repeated to the older one in its place, may have
+ * been applied. What waited behind it was not. */
+CASE(what_an_older_keeper_cannot_be_repeated_is_indeterminate)
+{
+    struct play *play = play_open();
+    unsigned newer = put_newer(play, 0);
+
+    put(play, 0, newer + 1);
+    came_free(come(play, 0, newer + 1));
+    (void)put_newer(play, 20);
+    put(play, 20, newer);
+    play_older(play);
+    taken(play, 0, newer, HAPAX_ERR_INDETERMINATE);
+    answer(play, come(play, newer, 1), HAPAX_ERR_NONE);
+    turn(play);
+    taken(play, newer, 1, HAPAX_ERR_NONE);
+    taken(play, 20, newer, HAPAX_ERR_UNSUPPORTED);
+    assert_int_equal(play->link.queued, 0);
     play_close(play);
 }
 

@@ -1588,6 +1588,25 @@ CASE(an_end_is_kept_by_its_class)
     }
 }
 
+/* A CLAIM says that its end may be kept otherwise, whichever policy has it so. */
+CASE(a_claim_says_what_its_end_may_need)
+{
+    struct bench bench, *b = &bench;
+
+    for (int i = 0; i < 4; i++) {
+        bench_init(b);
+        b->policies[0].retention_4xx_ms = i == 1 ? 4000 : 0;
+        b->policies[0].retention_failed_ms = i == 2 ? 5000 : 0;
+        b->policies[0].tombstone_ms = i == 3 ? 9000 : 0;
+        begin(b, 0);
+        assert_int_equal(b->flows[0].op.kind, HAPAX_OP_CLAIM);
+        assert_int_equal(b->flows[0].op.says_kept, i > 0);
+        told_claimed(b, 0, 1, false);
+        handled(b, 0, HAPAX_CLASS_FINAL, 200);
+        told_stored(b, 0);
+    }
+}
+
 /* New is what nothing has run for: no attempt, or none that may have had its effect. */
 CASE(new_is_what_has_not_run)
 {

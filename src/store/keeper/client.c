@@ -212,6 +212,13 @@ static enum hapax_error keeper_check(struct hapax_store *store, hapax_say *say, 
                 info.pid, (int)info.scheme.len, (const char *)info.scheme.ptr,
                 k->link.server.version, info.clients, info.queued);
     say(arg, false, line);
+    if (k->link.server.version < HAPAX__FRAME_VERSION) {
+        hapax__fail(line, HAPAX_ERR_NONE,
+                    "this program speaks protocol %u, too: restart the keeper with this Hapax; "
+                    "what it does not know is refused until then",
+                    HAPAX__FRAME_VERSION);
+        say(arg, false, line);
+    }
     check_socket(k, say, arg);
     for (uint8_t i = 0; i < info.lines; i++) {
         hapax__fail(line, HAPAX_ERR_NONE, "%.*s", (int)info.line[i].text.len,

@@ -316,6 +316,8 @@ static void take_hello(struct hapax__keeper_connection *c, struct hapax_span pay
         hapax__connection_hang_up(c);
         return;
     }
+    if (hello.version >= HAPAX__FRAME_OLDEST && hello.version < HAPAX__FRAME_VERSION)
+        welcome.version = hello.version;
     c->frame_max = hello.frame_max < HAPAX__FRAME_MAX ? hello.frame_max : HAPAX__FRAME_MAX;
     w = (struct hapax__writer){c->out, c->out_cap};
     hapax__frame_put_welcome(&w, &welcome);

@@ -9,7 +9,10 @@
  * bring a library, a schema and allocations for nine fixed layouts.
  *
  * A peer of another version must still be told so in words: HELLO and FAULT keep their layout in
- * every version, and a HELLO may be longer than this version knows.
+ * every version, and a HELLO may be longer than this version knows. The version before is spoken,
+ * too. Its frames are those of this one without what is new, so there is one decoder; a client that
+ * speaks it leaves out the ops that need more. Rejected: two decoders, of which the older one
+ * would be met in an upgrade alone.
  */
 #include "frame.h"
 
@@ -21,6 +24,7 @@
 enum {
     FLAG_RERUN_COMPLETED = 1, /* CLAIM */
     FLAG_OWNED = 2, /* CLAIM, LIST: the owner's digest follows */
+    FLAG_SAYS_KEPT = 4, /* CLAIM */
     FLAG_RECONCILED = 1, /* RENEW */
     FLAG_RAN = 1, /* FAIL */
     FLAG_AS_UNKNOWN = 2,
@@ -293,6 +297,27 @@ size_t hapax__frame_op_size(const struct hapax_op *op)
     return 4 + 1 + asked_size(op);
 }
 
+unsigned hapax__frame_op_version(const struct hapax_op *op)
+{
+    bool newer;
+
+    switch (op->kind) {
+    case HAPAX_OP_CLAIM:
+        newer = op->says_kept;
+        break;
+    case HAPAX_OP_COMPLETE:
+    case HAPAX_OP_FAIL:
+        newer = kept_size(op) > 0;
+        break;
+    case HAPAX_OP_RESOLVE:
+        newer = op->if_updated_us != 0;
+        break;
+    default:
+        newer = op->kind == HAPAX_OP_IMPORT; /* the bytes are old, the judgement is not */
+    }
+    return newer ? 4 : HAPAX__FRAME_OLDEST;
+}
+
 static void put_request(struct hapax__writer *w, const struct hapax_op *op)
 {
     hapax__put(w, op->fingerprint.bytes, DIGEST_SIZE);
@@ -314,7 +339,9 @@ static void put_claim(struct hapax__writer *w, const struct hapax_op *op)
     hapax__put_number(w, (uint64_t)op->retention_ms, 8);
     hapax__put_number(w, (uint64_t)op->on_expired, 1);
     hapax__put_number(w, op->attempts_max, 4);
-    put_owner(w, op, op->rerun_completed ? FLAG_RERUN_COMPLETED : 0);
+    put_owner(w, op,
+              (op->rerun_completed ? FLAG_RERUN_COMPLETED : 0u) |
+                  (op->says_kept ? FLAG_SAYS_KEPT : 0u));
     put_span(w, op->scope, 1);
     put_span(w, op->what, 1);
 }
@@ -405,12 +432,16 @@ static void take_holder(struct hapax__reader *r, struct hapax_op *op)
 
 static void take_claim(struct hapax__reader *r, struct hapax_op *op)
 {
+    unsigned flags;
+
     take_holder(r, op);
     op->lease_ms = (int64_t)hapax__take_u64(r);
     op->retention_ms = (int64_t)hapax__take_u64(r);
     op->on_expired = (enum hapax_on_expired)hapax__take_u8(r);
     op->attempts_max = hapax__take_u32(r);
-    op->rerun_completed = take_owner(r, op, FLAG_RERUN_COMPLETED) & FLAG_RERUN_COMPLETED;
+    flags = take_owner(r, op, FLAG_RERUN_COMPLETED | FLAG_SAYS_KEPT);
+    op->rerun_completed = flags & FLAG_RERUN_COMPLETED;
+    op->says_kept = flags & FLAG_SAYS_KEPT;
     op->scope = take_span(r, 1);
     op->what = take_span(r, 1);
 }

@@ -14,6 +14,7 @@
 #include <hapax/store.h>
 
 #define HAPAX__FRAME_VERSION   4u
+#define HAPAX__FRAME_OLDEST    3u /* a peer of this version is spoken to as well, in its own */
 #define HAPAX__FRAME_HEAD      5u /* length and kind */
 #define HAPAX__FRAME_MAX       (20u << 20) /* what a length may say */
 #define HAPAX__FRAME_LEAST     (17u << 20) /* what either side must take: one op with a full body */
@@ -73,6 +74,11 @@ void hapax__frame_put_request(struct hapax__writer *w, const struct hapax__reque
                               size_t size);
 size_t hapax__frame_op_size(const struct hapax_op *op);
 void hapax__frame_put_op(struct hapax__writer *w, const struct hapax_op *op);
+
+/* The oldest version in which the op can be sent. In each version from there on its bytes are the
+ * same, and so is every answer. A CLAIM needs what its end may need: otherwise the outcome could
+ * not be kept as it was to be, once the handler has run. */
+unsigned hapax__frame_op_version(const struct hapax_op *op);
 
 /* Read what comes before the ops. False: malformed, or no op, or more than HAPAX_BATCH_MAX. */
 bool hapax__frame_take_request(struct hapax__reader *r, struct hapax__request *out);

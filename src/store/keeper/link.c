@@ -199,17 +199,31 @@ static void gather(struct hapax__link *link, int64_t now_us)
     link->groups += group->count > 0;
 }
 
-/* Takes the FORGETs out of a group that is to be repeated. A FORGET takes its token along: the
- * repeat of an applied one would meet the record that came after it. So it stays INDETERMINATE. */
-static void leave_out_forgets(struct hapax__link *link, struct hapax__group *group)
+/* A FORGET takes its token along: the repeat of an applied one would meet the record that came
+ * after it. So it stays INDETERMINATE. */
+static bool no_repeat(const struct hapax__link *link, const struct hapax_op *op)
+{
+    (void)link;
+    return op->kind == HAPAX_OP_RESOLVE && op->resolve == HAPAX_RESOLVE_FORGET;
+}
+
+static bool too_new(const struct hapax__link *link, const struct hapax_op *op)
+{
+    return hapax__frame_op_version(op) > link->server.version;
+}
+
+/* Takes such ops out of a group that is to be sent. Of one that was sent before, to another keeper,
+ * nobody knows whether it was applied. */
+static void leave_out(struct hapax__link *link, struct hapax__group *group,
+                      bool (*such)(const struct hapax__link *link, const struct hapax_op *op))
 {
     uint32_t count = group->count;
 
     for (uint32_t i = 0; i < count; i++) {
         struct hapax__asking *asking = STAILQ_FIRST(&group->askings);
-        const struct hapax_op *op = asking->op;
 
-        if (op && op->kind == HAPAX_OP_RESOLVE && op->resolve == HAPAX_RESOLVE_FORGET) {
+        if (asking->op && such(link, asking->op)) {
+            asking->op->error = group->sent ? HAPAX_ERR_INDETERMINATE : HAPAX_ERR_UNSUPPORTED;
             answered_of(link, group);
         } else {
             STAILQ_REMOVE_HEAD(&group->askings, next);
@@ -319,16 +333,18 @@ static void greeted(struct hapax__link *link, int64_t now_us)
 {
     struct hapax_span payload = {link->payload, link->payload_len};
     char why[128];
+    bool older;
 
     if (!hapax__frame_take_welcome(payload, &link->server)) {
         no_keeper(link, HAPAX_ERR_UNAVAILABLE, "its greeting is malformed", now_us);
         return;
     }
-    if (link->server.version != HAPAX__FRAME_VERSION) {
+    older = link->server.version < HAPAX__FRAME_OLDEST;
+    if (older || link->server.version > HAPAX__FRAME_VERSION) {
         (void)snprintf(why, sizeof(why),
-                       "it speaks another version, %u, and this program %u (restart the keeper, "
-                       "then its clients, with one Hapax)",
-                       link->server.version, HAPAX__FRAME_VERSION);
+                       "it speaks another version, %u, and this program %u and %u (%s)",
+                       link->server.version, HAPAX__FRAME_OLDEST, HAPAX__FRAME_VERSION,
+                       older ? "restart the keeper with a newer Hapax" : "use a newer Hapax");
         no_keeper(link, HAPAX_ERR_UNSUPPORTED, why, now_us);
         return;
     }
@@ -637,7 +653,7 @@ static void failed(struct hapax__link *link, enum result result, int64_t now_us)
 
         group->losses++;
         if (group->sent)
-            leave_out_forgets(link, group);
+            leave_out(link, group, no_repeat);
     }
     end_empty(link);
     begin_connecting(link, now_us);
@@ -663,16 +679,38 @@ static void read_some(struct hapax__link *link, int64_t now_us, bool readable)
         link->paused = link->groups < groups && link->in_at < link->in_end;
 }
 
+/* An older keeper would take an op that it does not know for a malformed one, and hang up. */
+static void leave_out_newer(struct hapax__link *link, struct hapax__group *group)
+{
+    uint32_t count = group->count;
+    char why[128];
+
+    if (link->server.version == HAPAX__FRAME_VERSION)
+        return;
+    leave_out(link, group, too_new);
+    if (group->count == count)
+        return;
+    (void)snprintf(why, sizeof(why),
+                   "it speaks version %u, in which this cannot be asked: restart the keeper with "
+                   "this Hapax",
+                   link->server.version);
+    result_with(link, WELL, why);
+}
+
 static void write_some(struct hapax__link *link, int64_t now_us)
 {
     struct hapax__group *group;
     enum result result = flush(link);
 
     while (result == WELL && link->phase == HAPAX__LINK_UP && (group = unwritten(link))) {
+        leave_out_newer(link, group);
+        if (group->count == 0)
+            continue;
         result = make_frame(link, group, now_us);
         if (result == WELL)
             result = flush(link);
     }
+    end_empty(link);
     if (result > AGAIN)
         failed(link, result, now_us);
 }
