@@ -5,6 +5,7 @@
  * plays what is frequent.
  */
 #include "../cases.h"
+#include "core/record.h"
 #include "store/move/pair.h"
 #include "world.h"
 
@@ -637,4 +638,54 @@ CASE(a_claim_to_bring_over_may_become_one_to_run)
     assert_int_equal(play(&h, op_m(HAPAX_OP_CLAIM)).verdict, HAPAX_CLAIMED);
     assert_int_equal(play(&h, op_m(HAPAX_OP_COMPLETE)).verdict, HAPAX_OK);
     assert_true(h.of[NEW].record.expires_us >= h.of[OLD].record.expires_us);
+}
+
+/* A door brings the operator's outcome to the new half before the operator does, who asked for just
+ * that; also where the reply was lost, and under another secret. Another outcome there stands. */
+CASE(an_outcome_that_a_door_has_brought_over_is_the_operator_s)
+{
+    for (int variant = 0; variant < 8; variant++) {
+        bool renamed = variant & 1, lost = variant & 2, other = variant & 4;
+        struct hapax_op op = word(HAPAX_RESOLVE_COMPLETE), done = op_m(HAPAX_OP_COMPLETE);
+        struct hapax_op (*play_as)(struct halves *, struct hapax_op) =
+            renamed ? play_renamed : play;
+        struct halves h = fresh();
+
+        done.outcome.status = other ? 201 : 202;
+        (void)play_as(&h, op_m(HAPAX_OP_CLAIM));
+        pass(&h, LEASE_US);
+        h.at = 4;
+        h.times = 1;
+        h.fault = lost ? LOSE_OP : OTHER;
+        h.other = done;
+        h.other_half = NEW;
+        if (lost) {
+            assert_int_equal(play_as(&h, op).error, HAPAX_ERR_INDETERMINATE);
+            (void)run(&h.of[NEW], done);
+        }
+        assert_int_equal(play_as(&h, op).verdict, other ? HAPAX_COMPLETED : HAPAX_OK);
+        assert_int_equal(h.of[NEW].record.outcome.status, done.outcome.status);
+    }
+}
+
+/* A copy puts what was there before a forced word, after the word has found nothing there. */
+CASE(a_forced_word_that_the_new_half_does_not_have_is_not_known)
+{
+    struct halves h = fresh();
+    struct hapax_op op = word(HAPAX_RESOLVE_COMPLETE), put = {.kind = HAPAX_OP_IMPORT};
+    uint8_t encoded[512];
+
+    (void)claim(&h.of[OLD], 2);
+    (void)complete(&h.of[OLD], 2);
+    put.id = h.of[OLD].record.id;
+    put.outcome = h.of[OLD].record.outcome;
+    h.of[OLD].record.outcome = (struct hapax_outcome){0};
+    put.import = (struct hapax_span){encoded, hapax__record_size(&h.of[OLD].record)};
+    assert_true(put.import.len <= sizeof(encoded));
+    hapax__record_encode(encoded, &h.of[OLD].record);
+    pass(&h, SECOND);
+    op.force = true;
+    assert_int_equal(play_after(&h, 3, NEW, put, op).error, HAPAX_ERR_INDETERMINATE);
+    assert_int_equal(play(&h, op).verdict, HAPAX_OK);
+    assert_int_equal(h.of[NEW].record.outcome.status, op.outcome.status);
 }

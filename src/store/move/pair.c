@@ -167,6 +167,30 @@ static void give_back(struct hapax__pair *p, enum hapax__half half)
 
 /* ---- bringing the new half to what the old one has completed ----------------------------- */
 
+/* Whether this outcome is kept, be it without a body that was too big. */
+static bool keeps(const struct hapax__pair_shown *shown, const struct hapax_outcome *outcome)
+{
+    struct hapax_outcome kept = shown->record.outcome;
+
+    if (!kept.body_kept) {
+        kept.body_kept = outcome->body_kept;
+        kept.body = outcome->body;
+    }
+    return completed(shown) && hapax__outcome_same(&kept, outcome);
+}
+
+/* The new half has completed. Where that is not what an operator gives, a forced word is asked
+ * again: it is about what is there. */
+static void end_resolved(struct hapax__pair *p)
+{
+    if (keeps(&p->new, &p->op->outcome))
+        end(p, HAPAX_OK, &p->new);
+    else if (p->op->force)
+        end_error(p, HAPAX_ERR_INDETERMINATE, true);
+    else
+        end(p, HAPAX_COMPLETED, &p->new);
+}
+
 /* What an op answers once the new half shows what it has. */
 static void end_mirrored(struct hapax__pair *p, enum hapax_verdict verdict)
 {
@@ -188,8 +212,10 @@ static void end_mirrored(struct hapax__pair *p, enum hapax_verdict verdict)
             &p->new);
         return;
     case HAPAX_OP_RESOLVE:
-        if (verdict == HAPAX_COMPLETED)
+        if (p->sub.kind == HAPAX_OP_COMPLETE)
             end(p, HAPAX_OK, &p->new);
+        else if (verdict == HAPAX_COMPLETED)
+            end_resolved(p);
         else
             end_error(p, HAPAX_ERR_INDETERMINATE, true);
         return;
@@ -603,6 +629,9 @@ static void told_new_resolve(struct hapax__pair *p)
 
     if (p->sub.verdict == HAPAX_NO_VERDICT)
         end_error(p, p->sub.error, true);
+    else if (changed && p->sub.verdict == HAPAX_COMPLETED &&
+             p->op->resolve == HAPAX_RESOLVE_COMPLETE)
+        end_resolved(p);
     else if (!p->op->old && changed && p->sub.verdict != HAPAX_OK && completed(&p->old) &&
              p->op->resolve == HAPAX_RESOLVE_COMPLETE)
         begin_mirror(p);
@@ -637,15 +666,29 @@ static void told_old_resolve(struct hapax__pair *p)
     }
 }
 
-/* The new half is completed. That stands, unless an earlier try of this op has done it. */
-static void told_new_completed(struct hapax__pair *p)
+/* The new half has this op's outcome. It is this op's if an earlier try has stored it in the old
+ * half, and somebody has brought it over since. */
+static void told_old_same(struct hapax__pair *p)
 {
     if (p->sub.verdict == HAPAX_NO_VERDICT)
         end_error(p, p->sub.error, false);
-    else if (p->sub.verdict == HAPAX_OK)
-        ask_resolve(p, HAPAX__HALF_OLD, told_old_resolve);
     else
+        end(p, p->sub.verdict == HAPAX_OK ? HAPAX_OK : HAPAX_COMPLETED, &p->new);
+}
+
+/* The new half is completed. That stands, unless an earlier try of this op has done it. */
+static void told_new_completed(struct hapax__pair *p)
+{
+    if (p->sub.verdict == HAPAX_NO_VERDICT) {
+        end_error(p, p->sub.error, false);
+    } else if (p->sub.verdict == HAPAX_OK) {
+        ask_resolve(p, HAPAX__HALF_OLD, told_old_resolve);
+    } else if (p->op->resolve == HAPAX_RESOLVE_COMPLETE && keeps(&p->new, &p->op->outcome)) {
+        ask(p, HAPAX__HALF_OLD, HAPAX_OP_RESOLVE, told_old_same);
+        p->sub.if_updated_us = NEVER_US;
+    } else {
         end(p, p->sub.verdict, &p->new);
+    }
 }
 
 static void told_new_repeat(struct hapax__pair *p)
