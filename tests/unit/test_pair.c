@@ -440,6 +440,68 @@ CASE(a_repeated_word_is_known_in_the_new_half)
     assert_int_equal(play(&h, op).verdict, HAPAX_LOST);
 }
 
+static struct hapax_op forced(uint32_t attempt)
+{
+    struct hapax_op op = word(HAPAX_RESOLVE_FAIL);
+
+    op.if_attempt = attempt;
+    op.force = true;
+    return op;
+}
+
+/* The word is repeated after a lost reply. The new half has counted as far as the old one had by
+ * the time of the first. */
+CASE(a_repeated_word_does_not_end_a_later_claim)
+{
+    struct halves h = fresh();
+
+    for (uint8_t who = 2; who < 5; who++) {
+        (void)claim(&h.of[OLD], who);
+        (void)fail_with(&h.of[OLD], who, true);
+    }
+    (void)play(&h, op_m(HAPAX_OP_CLAIM));
+    assert_int_equal(play(&h, op_of(HAPAX_OP_READ, 9)).record.attempt, 4);
+    (void)play_at(&h, 4, 1, LOSE_REPLY, forced(4));
+    for (uint8_t who = 5; who < 8; who++) {
+        pass(&h, LEASE_US);
+        assert_int_equal(play(&h, op_of(HAPAX_OP_CLAIM, who)).verdict, HAPAX_CLAIMED);
+    }
+    assert_int_equal(h.of[NEW].record.attempt, 4);
+    assert_int_equal(play(&h, forced(4)).verdict, HAPAX_LOST);
+    assert_int_equal(play(&h, op_of(HAPAX_OP_RENEW, 7)).verdict, HAPAX_OK);
+}
+
+/* One half has granted it, under the number that the other one's attempt had. */
+CASE(a_word_does_not_end_a_claim_on_its_way)
+{
+    for (int half = OLD; half <= NEW; half++) {
+        for (int at = 0; at <= 3; at += 3) {
+            struct halves h = fresh();
+
+            (void)claim(&h.of[!half], 2);
+            pass(&h, LEASE_US);
+            if (at == 0)
+                (void)claim(&h.of[half], 3);
+            assert_int_not_equal(
+                play_after(&h, at, half, op_of(HAPAX_OP_CLAIM, 3), forced(1)).verdict, HAPAX_OK);
+            assert_int_equal(run(&h.of[half], op_of(HAPAX_OP_RENEW, 3)).verdict, HAPAX_OK);
+        }
+    }
+}
+
+/* The new half alone had it. */
+CASE(a_repeated_word_does_not_end_a_claim_on_its_way)
+{
+    struct halves h = fresh();
+
+    (void)claim(&h.of[NEW], 2);
+    pass(&h, LEASE_US);
+    (void)play_at(&h, 4, 1, LOSE_REPLY, forced(1));
+    (void)claim(&h.of[OLD], 3);
+    assert_int_equal(play(&h, forced(1)).verdict, HAPAX_OK);
+    assert_int_equal(run(&h.of[OLD], op_of(HAPAX_OP_RENEW, 3)).verdict, HAPAX_OK);
+}
+
 /* Another door goes ahead in the new store once the old one has the operator's word. */
 CASE(an_operator_is_told_ok_only_by_both)
 {

@@ -580,9 +580,16 @@ static int rank(const struct hapax__pair_shown *shown)
     }
 }
 
-static const struct hapax__pair_shown *known_best(const struct hapax__pair *p)
+/* Of an attempt that has not completed, the greater number is shown, as of both(). Otherwise a
+ * later one would have the number of an earlier one, where another half is shown by then. */
+static struct hapax__pair_shown known_best(const struct hapax__pair *p)
 {
-    return rank(&p->old) > rank(&p->new) ? &p->old : &p->new;
+    struct hapax__pair_shown best = rank(&p->old) > rank(&p->new) ? p->old : p->new;
+    uint32_t old = p->old.record.attempt, new = p->new.record.attempt;
+
+    if (!completed(&best))
+        best.record.attempt = old > new ? old : new;
+    return best;
 }
 
 static bool has_token(const struct hapax_op *op)
@@ -595,7 +602,7 @@ static bool has_token(const struct hapax_op *op)
 /* An operator's READ has no token, and changes nothing. */
 static void told_old_read(struct hapax__pair *p)
 {
-    const struct hapax__pair_shown *shown;
+    struct hapax__pair_shown shown;
 
     if (p->sub.verdict == HAPAX_NO_VERDICT) {
         end_error(p, p->sub.error, false);
@@ -606,7 +613,7 @@ static void told_old_read(struct hapax__pair *p)
         return;
     }
     shown = known_best(p);
-    end(p, shown->record.state == HAPAX_STATE_ABSENT ? HAPAX_ABSENT : HAPAX_FOUND, shown);
+    end(p, shown.record.state == HAPAX_STATE_ABSENT ? HAPAX_ABSENT : HAPAX_FOUND, &shown);
 }
 
 static void told_new_read(struct hapax__pair *p)
@@ -650,8 +657,10 @@ static void ask_resolve(struct hapax__pair *p, enum hapax__half half, hapax__pai
 
     ask(p, half, HAPAX_OP_RESOLVE, then);
     p->sub.if_attempt = p->op->if_attempt ? record->attempt : 0;
-    if (p->op->if_updated_us)
-        p->sub.if_updated_us = record->state == HAPAX_STATE_ABSENT ? NEVER_US : record->updated_us;
+    if (record->state == HAPAX_STATE_ABSENT && (p->op->if_attempt || p->op->if_updated_us))
+        p->sub.if_updated_us = NEVER_US;
+    else if (p->op->if_updated_us)
+        p->sub.if_updated_us = record->updated_us;
 }
 
 static void told_old_resolve(struct hapax__pair *p)
@@ -693,12 +702,14 @@ static void told_new_completed(struct hapax__pair *p)
 
 static void told_new_repeat(struct hapax__pair *p)
 {
+    struct hapax__pair_shown best = known_best(p);
+
     if (p->sub.verdict == HAPAX_NO_VERDICT)
         end_error(p, p->sub.error, false);
     else if (p->sub.verdict == HAPAX_OK)
         end(p, HAPAX_OK, &p->new);
     else
-        end(p, HAPAX_LOST, known_best(p));
+        end(p, HAPAX_LOST, &best);
 }
 
 /* The record is another than the operator named, unless an earlier try of this op made it so: in
@@ -723,13 +734,28 @@ static bool names(const struct hapax_op *op, const struct hapax_record *record)
             (op->if_updated_us == 0 || op->if_updated_us == record->updated_us));
 }
 
+/* A claim that one half alone has granted so far, and whose number the other half has given before:
+ * the operator may have named that one. */
+static bool between(const struct hapax__pair_shown *claimed, const struct hapax__pair_shown *other)
+{
+    return live(claimed) && !live(other) && claimed->record.attempt <= other->record.attempt;
+}
+
+static bool names_another(const struct hapax__pair *p)
+{
+    const struct hapax__pair_shown best = known_best(p);
+
+    return !names(p->op, &best.record) ||
+           (p->op->force && p->op->if_attempt &&
+            (between(&p->old, &p->new) || between(&p->new, &p->old)));
+}
+
 static void told_old_state(struct hapax__pair *p)
 {
-    const struct hapax__pair_shown *best = known_best(p);
 
     if (p->sub.verdict == HAPAX_NO_VERDICT) {
         end_error(p, p->sub.error, false);
-    } else if (!names(p->op, &best->record)) {
+    } else if (names_another(p)) {
         ask(p, HAPAX__HALF_OLD, HAPAX_OP_RESOLVE, told_old_repeat);
         p->sub.if_updated_us = NEVER_US;
     } else if (!p->op->force && (live(&p->old) || live(&p->new))) {
