@@ -423,7 +423,25 @@ CASE(a_repeated_word_is_known_as_one)
     }
 }
 
-/* The same where the new half alone knows the operation. */
+/* Both have the word, and a door with the new half has followed it by an attempt that died. */
+CASE(a_repeated_word_is_not_about_a_later_attempt)
+{
+    struct halves h = fresh();
+    struct hapax_op op = word(HAPAX_RESOLVE_FAIL);
+
+    (void)play(&h, op_m(HAPAX_OP_CLAIM));
+    pass(&h, LEASE_US);
+    op.if_updated_us = play(&h, op_of(HAPAX_OP_READ, 9)).record.updated_us;
+    (void)play_at(&h, 4, 1, LOSE_REPLY, op);
+    pass(&h, SECOND);
+    (void)claim_as(&h.of[NEW], 3, HAPAX_EXPIRED_HOLD);
+    pass(&h, LEASE_US);
+    assert_int_equal(claim(&h.of[NEW], 4).verdict, HAPAX_UNKNOWN);
+    assert_int_equal(play(&h, op).verdict, HAPAX_LOST);
+    assert_int_equal(h.of[NEW].record.state, HAPAX_STATE_UNKNOWN);
+}
+
+/* The new half alone knows the operation. */
 CASE(a_repeated_word_is_known_in_the_new_half)
 {
     struct halves h = fresh();
@@ -516,6 +534,29 @@ CASE(an_operator_is_told_ok_only_by_both)
         assert_int_equal(op.error, HAPAX_ERR_INDETERMINATE);
         op = play(&h, word((enum hapax_resolve)what));
         assert_int_equal(op.verdict, HAPAX_IN_FLIGHT);
+    }
+}
+
+/* The claim by which the outcome is brought over was granted, and no reply came. Its token is the
+ * operator's, so the new store takes the next try for a repeat. */
+CASE(a_repeated_word_brings_its_outcome_over)
+{
+    for (int gone = 0; gone <= 1; gone++) {
+        struct halves h = fresh();
+        struct hapax_op op = word(HAPAX_RESOLVE_COMPLETE), other = word(HAPAX_RESOLVE_FAIL);
+
+        (void)claim_as(&h.of[OLD], 2, HAPAX_EXPIRED_HOLD);
+        pass(&h, LEASE_US);
+        op.if_updated_us = play(&h, op_of(HAPAX_OP_READ, 9)).record.updated_us;
+        assert_int_equal(play_at(&h, 5, 1, LOSE_REPLY, op).error, HAPAX_ERR_INDETERMINATE);
+        assert_int_equal(h.of[NEW].record.state, HAPAX_STATE_STARTED);
+        other.token.bytes[0] ^= 1;
+        other.force = true;
+        if (gone)
+            (void)run(&h.of[OLD], other);
+        assert_int_equal(play(&h, op).verdict, gone ? HAPAX_LOST : HAPAX_OK);
+        assert_int_equal(h.of[NEW].record.state,
+                         gone ? HAPAX_STATE_STARTED : HAPAX_STATE_COMPLETED);
     }
 }
 

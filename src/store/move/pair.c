@@ -628,23 +628,30 @@ static void told_new_read(struct hapax__pair *p)
 
 /* ---- RESOLVE ------------------------------------------------------------------------- */
 
+/* The new half says OK, and this is no repeat that meets the claim by which an earlier try has
+ * begun to bring its outcome over. */
+static bool resolved(const struct hapax__pair *p)
+{
+    return p->sub.verdict == HAPAX_OK &&
+           (p->op->resolve != HAPAX_RESOLVE_COMPLETE || completed(&p->new));
+}
+
 /* To a new half that has nothing a FAIL or a FORGET says nothing: the next attempt may run. Under
  * another secret an outcome comes over with its next request, which alone knows its names there. */
 static void told_new_resolve(struct hapax__pair *p)
 {
     bool changed = p->verdict == HAPAX_OK; /* the old half */
+    bool completes = p->op->resolve == HAPAX_RESOLVE_COMPLETE, done = resolved(p);
 
     if (p->sub.verdict == HAPAX_NO_VERDICT)
         end_error(p, p->sub.error, true);
-    else if (changed && p->sub.verdict == HAPAX_COMPLETED &&
-             p->op->resolve == HAPAX_RESOLVE_COMPLETE)
+    else if (changed && completes && p->sub.verdict == HAPAX_COMPLETED)
         end_resolved(p);
-    else if (!p->op->old && changed && p->sub.verdict != HAPAX_OK && completed(&p->old) &&
-             p->op->resolve == HAPAX_RESOLVE_COMPLETE)
+    else if (!p->op->old && changed && completes && !done && completed(&p->old))
         begin_mirror(p);
     else if (p->sub.verdict == HAPAX_ABSENT)
         end(p, p->verdict, &p->old);
-    else if (changed && p->sub.verdict != HAPAX_OK)
+    else if (!done && (changed || p->sub.verdict == HAPAX_OK))
         end_error(p, HAPAX_ERR_INDETERMINATE, true);
     else
         end(p, p->sub.verdict, &p->new);
@@ -706,7 +713,23 @@ static void told_new_repeat(struct hapax__pair *p)
 
     if (p->sub.verdict == HAPAX_NO_VERDICT)
         end_error(p, p->sub.error, false);
+    else if (resolved(p))
+        end(p, HAPAX_OK, &p->new);
+    else
+        end(p, HAPAX_LOST, &best);
+}
+
+/* The old half has this op's word from an earlier try, and the new half was written since: by that
+ * try, or by an N door, whose attempt this word is not about. */
+static void told_later(struct hapax__pair *p)
+{
+    struct hapax__pair_shown best = known_best(p);
+
+    if (p->sub.verdict == HAPAX_NO_VERDICT)
+        end_error(p, p->sub.error, false);
     else if (p->sub.verdict == HAPAX_OK)
+        told_new_resolve(p);
+    else if (p->op->resolve == HAPAX_RESOLVE_COMPLETE && keeps(&p->new, &p->op->outcome))
         end(p, HAPAX_OK, &p->new);
     else
         end(p, HAPAX_LOST, &best);
@@ -716,12 +739,14 @@ static void told_new_repeat(struct hapax__pair *p)
  * the old half, or in the new one where that alone has it. */
 static void told_old_repeat(struct hapax__pair *p)
 {
+    p->verdict = p->sub.verdict;
     if (p->sub.verdict == HAPAX_NO_VERDICT) {
         end_error(p, p->sub.error, false);
-    } else if (p->sub.verdict == HAPAX_OK) {
+    } else if (p->sub.verdict == HAPAX_OK && !p->later) {
         told_old_resolve(p);
     } else {
-        ask(p, HAPAX__HALF_NEW, HAPAX_OP_RESOLVE, told_new_repeat);
+        ask(p, HAPAX__HALF_NEW, HAPAX_OP_RESOLVE,
+            p->sub.verdict == HAPAX_OK ? told_later : told_new_repeat);
         p->sub.if_updated_us = NEVER_US;
     }
 }
@@ -752,6 +777,8 @@ static bool names_another(const struct hapax__pair *p)
 
 static void told_old_state(struct hapax__pair *p)
 {
+    /* The new half was asked first, so an age there that is not less is surely not less. */
+    p->later = p->new.now_us - p->new.record.updated_us < p->old.now_us - p->old.record.updated_us;
 
     if (p->sub.verdict == HAPAX_NO_VERDICT) {
         end_error(p, p->sub.error, false);

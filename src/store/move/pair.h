@@ -43,6 +43,7 @@ struct hapax__pair {
     bool ours; /* the new half has granted the token already */
     bool gives_again; /* the claim was given back once, without an answer, */
     bool unheard; /* and that may land yet */
+    bool later; /* RESOLVE: the new half was written last, by the looks of it */
     enum hapax_verdict verdict; /* to be answered once a claim was given back */
     enum hapax_error error;
     enum hapax_differs differs;
