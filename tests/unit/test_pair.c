@@ -637,6 +637,46 @@ CASE(a_result_that_the_new_store_keeps_is_not_run_again)
     assert_int_equal(h.of[OLD].record.attempt, 1);
 }
 
+/* A door with the old store has completed it, as one that may be run again. */
+static struct hapax_op rerun(struct halves *h)
+{
+    struct hapax_op op = op_of(HAPAX_OP_CLAIM, 2);
+
+    *h = fresh();
+    op.rerun_completed = true;
+    (void)run(&h->of[OLD], op);
+    (void)complete(&h->of[OLD], 2);
+    op.token = op_of(HAPAX_OP_CLAIM, 3).token;
+    return op;
+}
+
+/* A door that does not run it again shows it, and takes that from nobody. */
+CASE(a_result_that_may_be_run_again_stays_one)
+{
+    const enum hapax_op_kind kinds[] = {HAPAX_OP_CLAIM, HAPAX_OP_READ};
+
+    for (int i = 0; i < 2; i++) {
+        struct halves h;
+        struct hapax_op again = rerun(&h);
+
+        assert_int_equal(play(&h, op_m(kinds[i])).record.outcome.status, 200);
+        assert_int_equal(play(&h, again).verdict, HAPAX_CLAIMED);
+        assert_true(h.of[OLD].record.reruns && h.of[NEW].record.reruns);
+    }
+}
+
+/* An attempt has died there, which a door with the new half alone would follow by another. */
+CASE(a_result_that_may_be_run_again_ends_what_died)
+{
+    struct halves h;
+    struct hapax_op again = rerun(&h);
+
+    (void)run(&h.of[NEW], again);
+    pass(&h, LEASE_US);
+    assert_int_equal(play(&h, op_m(HAPAX_OP_CLAIM)).verdict, HAPAX_COMPLETED);
+    assert_int_equal(claim(&h.of[NEW], 4).verdict, HAPAX_COMPLETED);
+}
+
 /* ---- a change of the secret ------------------------------------------------------------- */
 
 /* What op_m() is under the old secret. */

@@ -333,6 +333,15 @@ static void claim_mirror(struct hapax__pair *p, enum hapax_on_expired on_expired
     p->sub.outcome = (struct hapax_outcome){0};
 }
 
+/* A result that may be run again, of which the new half has shown that it knows nothing. This claim
+ * would make it one that is replayed for good. With a claim to rerun, what another door has
+ * completed there meanwhile would be lost. */
+static bool may_rerun(const struct hapax__pair *p)
+{
+    return p->old.record.reruns && p->new.record.state == HAPAX_STATE_ABSENT &&
+           (p->op->kind == HAPAX_OP_CLAIM || p->op->kind == HAPAX_OP_READ);
+}
+
 /* The old half is completed, and the new one may not be. What answers any request was imported, and
  * comes over by a copy alone: a claim would make it one caller's. Of another request nobody here
  * knows what it would be under the new secret. */
@@ -340,7 +349,7 @@ static void begin_mirror(struct hapax__pair *p)
 {
     const struct hapax_record *record = &p->old.record;
 
-    if (hapax__any(&record->fingerprint) || hapax__any(&record->caller) ||
+    if (hapax__any(&record->fingerprint) || hapax__any(&record->caller) || may_rerun(p) ||
         (p->op->old && !same_request(p, &p->old))) {
         p->new = p->old;
         end_mirrored(p, HAPAX_COMPLETED);
