@@ -121,37 +121,58 @@ static void put_end(const struct cli_args *args, const struct hapax_op *op, int6
     json_end(&json);
 }
 
+/* Prints what one LIST finds; *n counts what was printed, also by LISTs before. */
 static enum cli_exit put_all(const struct cli_args *args, struct hapax_store *store,
-                             struct hapax_op *op, int64_t limit)
+                             struct hapax_op *op, struct report_damage *damage, int64_t *n)
 {
-    bool paged = ((const struct list_args *)args)->after;
+    const struct list_args *list = (const struct list_args *)args;
     int64_t until_us = hapax__monotonic_us() + PAGE_US;
-    struct report_damage damage = {0};
-    int64_t n = 0;
 
     do {
         enum hapax_error error;
 
-        op->limit = (uint32_t)hapax__least(limit - n, HAPAX_LIST_MAX);
+        op->limit = (uint32_t)hapax__least(list->limit - *n, HAPAX_LIST_MAX);
         error = hapax_store_run(store, op, 1);
         if (error != HAPAX_ERR_NONE)
             return cli_store_failed(args, error, hapax_store_text(store));
-        report_damage(&damage, "list", op);
-        n += put_page(args, op, n == 0, limit - n);
+        report_damage(damage, "list", op);
+        *n += put_page(args, op, *n == 0, list->limit - *n);
         op->cursor = op->next_cursor;
-    } while (op->more && n < limit && !ferror(stdout) &&
-             !(paged && hapax__monotonic_us() > until_us));
-    if (paged)
-        put_end(args, op, n);
+    } while (op->more && *n < list->limit && !ferror(stdout) &&
+             !(list->after && hapax__monotonic_us() > until_us));
+    return CLI_DONE;
+}
+
+/* Lists for each of the n owners; n is 1 where it is not asked for one, and op has none. */
+static enum cli_exit put_owners(const struct cli_args *args, struct hapax_store *store,
+                                struct hapax_op *op, const struct hapax_digest *owners, size_t n)
+{
+    const struct list_args *list = (const struct list_args *)args;
+    const struct hapax_op first = *op;
+    struct report_damage damage = {0};
+    int64_t shown = 0;
+    enum cli_exit exit = CLI_DONE;
+    size_t i;
+
+    for (i = 0; i < n && exit == CLI_DONE && shown < list->limit; i++) {
+        *op = first;
+        if (list->owner)
+            op->owner = owners[i];
+        exit = put_all(args, store, op, &damage, &shown);
+    }
+    if (exit != CLI_DONE)
+        return exit;
+    if (list->after)
+        put_end(args, op, shown);
     if (damage.places > 0)
         return cli_fail(args, CLI_UNREACHED, HAPAX_ERR_CORRUPT,
                         "%u damaged places were passed over (\"hapax check\" says more)",
                         damage.places);
-    if (n == 0 && !args->json)
+    if (shown == 0 && !args->json)
         (void)fputs("hapax list: there are none\n", stderr);
-    if (!paged && op->more && n == limit && !args->json)
+    if (!list->after && (op->more || i < n) && shown == list->limit && !args->json)
         (void)fprintf(stderr, "hapax list: there may be more; this is --limit %lld\n",
-                      (long long)limit);
+                      (long long)list->limit);
     return CLI_DONE;
 }
 
@@ -191,15 +212,8 @@ static enum cli_exit run(struct cli_args *args)
     if (exit == CLI_DONE && n > 1 && list->after)
         exit = cli_fail(args, CLI_USAGE, HAPAX_ERR_UNSUPPORTED,
                         "--after goes with --owner only while the secret is not being changed");
-    if (exit == CLI_DONE && list->totals)
-        exit = totals_list(args, store);
-    for (size_t i = 0; i < n && exit == CLI_DONE && !list->totals; i++) {
-        struct hapax_op one = op;
-
-        if (list->owner)
-            one.owner = owners[i];
-        exit = put_all(args, store, &one, list->limit);
-    }
+    if (exit == CLI_DONE)
+        exit = list->totals ? totals_list(args, store) : put_owners(args, store, &op, owners, n);
     cli_close(args, store);
     return exit;
 }

@@ -135,6 +135,10 @@ def test_operators_see_both_records(hapax, use, once, store):
         assert kill(key).code == 0
     listed = hapax("list", "--store", store, "--owner", "o", "--json")
     assert len(listed.lines) == 4
+    for limit in (1, 3, 4):
+        listed = hapax("list", "--store", store, "--owner", "o", "--limit", limit)
+        assert len(listed.out.splitlines()) == 1 + limit
+        assert (f"this is --limit {limit}" in listed.err) == (limit < 4), listed.err
     assert hapax("erase", "--store", store, "--owner", "o", "--json").json["erased"] == 4
     assert hapax("list", "--store", store, "--owner", "o", "--json").out == ""
 
