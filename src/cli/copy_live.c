@@ -6,8 +6,16 @@
  * that record is forgotten, and IMPORT follows. A door whose claim was forgotten so finds the
  * outcome in the old store, which it asks first.
  *
- * The invariant: nothing is forgotten that runs, or was completed. A RESOLVE without force does not
- * do it, and it names the attempt that was read.
+ * An operator's word comes to the old store first, and may find nothing in the new one: what was
+ * read before it is put there after it. So what was put is read once more in the old store. Where
+ * an operator has changed it there, it is taken back, and put as it is now. A word that comes later
+ * finds it in both. Rejected: an operator's word that leaves a mark in the new store. A FORGET
+ * would be no forgetting.
+ *
+ * The invariant: nothing is forgotten that runs, or was completed, but for what this command has
+ * put there and nobody has claimed or resolved since. The RESOLVE of all else is without force, and
+ * names the write that was read. Its attempt would not do: what an operator forgets is counted from
+ * 1 again.
  */
 #include "copy_live.h"
 
@@ -21,6 +29,7 @@
 
 #define PAUSE_MS  20
 #define LEAST_US  US_PER_S /* for a chunk, however short --wait is */
+#define MORE_US   (60 * US_PER_S) /* to look once more at what was put */
 #define CHUNK_MAX MOVING_BATCH
 
 struct chunk {
@@ -29,7 +38,9 @@ struct chunk {
     size_t n;
     struct hapax_op there[CHUNK_MAX]; /* READs of the new store */
     size_t put_of[CHUNK_MAX]; /* which of them each import is of */
+    struct hapax_record put[CHUNK_MAX]; /* which write of each was put there, or absent */
     bool done[CHUNK_MAX];
+    bool again; /* something was put or taken back, and is to be looked at */
 };
 
 bool copy_live_skips(const struct copy_live *live, const struct hapax_record *record)
@@ -116,13 +127,44 @@ static enum cli_exit look(struct chunk *k)
     return run_there(k->live, k->there, k->n);
 }
 
+/* A RESOLVE of the new store. */
+static enum cli_exit run_forget(const struct chunk *k, struct hapax_op *op)
+{
+    op->kind = HAPAX_OP_RESOLVE;
+    op->resolve = HAPAX_RESOLVE_FORGET;
+    op->by = hapax_str("hapax copy");
+    if (getrandom(op->token.bytes, sizeof(op->token.bytes), 0) != sizeof(op->token.bytes))
+        return cli_fail(k->live->moving->args, CLI_UNREACHED, HAPAX_ERR_UNAVAILABLE,
+                        "cannot get random bytes");
+    return run_there(k->live, op, 1);
+}
+
+static bool to_be_taken_back(const struct chunk *k, size_t i)
+{
+    return k->put[i].state != HAPAX_STATE_ABSENT &&
+           hapax__pair_resolved(&k->put[i], &k->reads[i].record) &&
+           hapax__pair_has_put(&k->put[i], &k->there[i].record);
+}
+
+/* Takes back what was put there before an operator's word. Where that is written meanwhile, it is
+ * looked at again. */
+static enum cli_exit take_back(struct chunk *k, size_t i)
+{
+    struct hapax_op op = {
+        .id = k->there[i].id, .if_updated_us = k->there[i].record.updated_us, .force = true};
+
+    k->again = true;
+    return run_forget(k, &op);
+}
+
 /* Which of the records that were read are there already; the others are to be put, but for those
  * that run. */
-static void choose(struct chunk *k)
+static enum cli_exit choose(struct chunk *k)
 {
+    enum cli_exit exit = CLI_DONE;
     struct moving *moving = k->live->moving;
 
-    for (size_t i = 0; i < k->n; i++) {
+    for (size_t i = 0; i < k->n && exit == CLI_DONE; i++) {
         const struct hapax_op *old = &k->reads[i];
 
         k->done[i] = false;
@@ -130,6 +172,8 @@ static void choose(struct chunk *k)
             leave(k, i, "cannot be read");
         } else if (k->there[i].error != HAPAX_ERR_NONE) {
             leave(k, i, "there it cannot be read");
+        } else if (to_be_taken_back(k, i)) {
+            exit = take_back(k, i);
         } else if (absent(old)) {
             k->done[i] = true; /* expired since it was listed */
         } else if (covers(k->live, old, &k->there[i])) {
@@ -139,24 +183,29 @@ static void choose(struct chunk *k)
             moving_add(moving, &old->record);
         }
     }
+    return exit;
 }
 
 /* Makes room for what the old store knows. */
 static enum cli_exit forget(struct chunk *k, size_t i)
 {
     const struct hapax_op *there = &k->there[i];
-    struct hapax_op op = {.kind = HAPAX_OP_RESOLVE,
-                          .id = there->id,
-                          .resolve = HAPAX_RESOLVE_FORGET,
-                          .if_attempt = there->record.attempt,
-                          .by = hapax_str("hapax copy")};
+    struct hapax_op op = {.id = there->id, .if_updated_us = there->record.updated_us};
 
     if (absent(there))
         return CLI_DONE; /* another put it there meanwhile */
-    if (getrandom(op.token.bytes, sizeof(op.token.bytes), 0) != sizeof(op.token.bytes))
-        return cli_fail(k->live->moving->args, CLI_UNREACHED, HAPAX_ERR_UNAVAILABLE,
-                        "cannot get random bytes");
-    return run_there(k->live, &op, 1);
+    return run_forget(k, &op);
+}
+
+static void was_put(struct chunk *k, size_t i)
+{
+    const struct hapax_record *record = &k->reads[i].record;
+
+    k->put[i] = (struct hapax_record){.state = record->state,
+                                      .created_us = record->created_us,
+                                      .fence = record->fence,
+                                      .resolved_us = record->resolved_us};
+    k->again = true;
 }
 
 static enum cli_exit put(struct chunk *k)
@@ -172,7 +221,7 @@ static enum cli_exit put(struct chunk *k)
         size_t of = k->put_of[i];
 
         if (op->verdict == HAPAX_OK)
-            is_there(k, of, &k->reads[of].record);
+            was_put(k, of);
         else if (op->verdict == HAPAX_FOUND)
             exit = forget(k, of);
         else
@@ -191,6 +240,7 @@ static void keep_undone(struct chunk *k)
     for (size_t i = 0; i < k->n; i++) {
         if (k->done[i])
             continue;
+        k->put[left] = k->put[i];
         k->reads[left++] = (struct hapax_op){.kind = HAPAX_OP_READ,
                                              .id = k->reads[i].id,
                                              .fingerprint = k->reads[i].fingerprint,
@@ -208,19 +258,20 @@ enum cli_exit copy_live_chunk(struct copy_live *live, struct hapax_op *reads, si
     assert(n <= CHUNK_MAX);
     until_us = until_us > live->until_us ? until_us : live->until_us;
     for (;;) {
+        k.again = false;
         exit = look(&k);
-        if (exit == CLI_DONE) {
-            choose(&k);
+        if (exit == CLI_DONE)
+            exit = choose(&k);
+        if (exit == CLI_DONE)
             exit = put(&k);
-        }
         if (exit != CLI_DONE)
             return exit;
         keep_undone(&k);
         if (k.n == 0)
             return CLI_DONE;
-        if (hapax__monotonic_us() >= until_us)
+        if (hapax__monotonic_us() >= until_us + (k.again ? MORE_US : 0))
             break;
-        if (cli_signals_wait(live->signals, PAUSE_MS) != 0) {
+        if (cli_signals_wait(live->signals, k.again ? 0 : PAUSE_MS) != 0) {
             progress_end(live->progress);
             return cli_fail(live->moving->args, CLI_UNREACHED, HAPAX_ERR_UNAVAILABLE,
                             "ended by a signal");

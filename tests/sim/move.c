@@ -13,6 +13,10 @@
  * known; in the end, when all is well, each operation is answered, by the outcome that was shown if
  * one was. Hooks tell the truth, and keep earlier attempts from having their effect later.
  *
+ * So does an operator, who resolves what is unknown, from the first process with both on. Once
+ * this was confirmed, it stands: nobody is told in the end that the operation is unknown, unless
+ * something has been claimed since.
+ *
  * With --rotation the two stores are one: the records under the old secret, and those under the new
  * one. Nothing is copied. The last step begins when no record is left that was created before all
  * processes had both secrets. Here, what is kept ends: an outcome that was shown counts for its
@@ -49,11 +53,27 @@
 #define STEPS_MAX  200000
 #define REST_US    (120 * 1000 * MS)
 #define GIVE_UP_US (20 * 1000 * MS) /* when no operator has come */
+#define LOOKS_MAX  30
+#define COPY_BYTE  0xee /* of the copy's token */
 #define KEPT_MS    4000 /* in a rotation: the retention, which is longer than its first step */
 
 enum kind { DOOR_OLD, DOOR_BOTH, DOOR_NEW };
 
-enum event_kind { CALL, REQUEST, REPLY, TIMEOUT, WAKE, EFFECT, END, HOOK, ROLL, COPY, CRASH, CALM };
+enum event_kind {
+    CALL,
+    REQUEST,
+    REPLY,
+    TIMEOUT,
+    WAKE,
+    EFFECT,
+    END,
+    HOOK,
+    ROLL,
+    COPY,
+    CRASH,
+    CALM,
+    LOOK
+};
 
 struct event {
     int64_t at_us;
@@ -83,6 +103,10 @@ struct call {
     struct hapax__flow flow;
     struct hapax__pair pair;
     enum { UNUSED, LIVE, OVER, DEAD } state;
+    bool operates; /* it is an operator's, who has both */
+    int tries;
+    struct hapax_op op; /* the operator's */
+    struct hapax_identity old;
     enum kind kind; /* of its door */
     int proc, id, exec;
     bool asking, hook_no, last, answered;
@@ -119,15 +143,21 @@ static struct world {
     bool hook;
     unsigned lost, late, twice, refused, broken; /* in 1000ths */
     int rolled; /* processes that have made the present step */
-    int copy_id, copy_step; /* -1: no copy runs */
+    int copy_id; /* -1: no copy runs */
+    enum { READ_OLD, READ_NEW, IMPORT, FORGET, IMPORT_AGAIN, TAKE_BACK } copy_step;
     int64_t since_us;
     struct hapax__pair_shown copied[2];
+    struct hapax_record put; /* the write that the copy has put there, or absent */
+    int64_t put_us; /* when that was read */
+    int64_t word_us[IDS]; /* the last write of an operator's, in either half */
+    int64_t said_us[IDS]; /* the same, of a word that was confirmed; 0: never */
+    int64_t claimed_us[IDS]; /* the last grant in the new half, or read of what was put there */
     struct hapax__pair_shown gone;
     bool shown[IDS];
     int64_t decided_us[IDS]; /* the last time that a record of it was completed or failed */
     int64_t shown_by_us[IDS]; /* when the handler began whose outcome was shown */
     uint8_t shown_name[IDS][NAME_LEN];
-    uint64_t marks[9];
+    uint64_t marks[11];
 } w;
 
 enum {
@@ -139,6 +169,8 @@ enum {
     MARK_STALE,
     MARK_UNKNOWN,
     MARK_REPLAYED,
+    MARK_RESOLVED,
+    MARK_TAKEN_BACK,
     MARK_LEFT
 };
 static const char *const mark_names[] = {"an outcome of the old store brought to the new one",
@@ -149,6 +181,8 @@ static const char *const mark_names[] = {"an outcome of the old store brought to
                                          "an attempt after a death",
                                          "an operation left unknown",
                                          "a replay",
+                                         "an operation resolved by an operator",
+                                         "a record taken back that an operator had resolved",
                                          "a look at what is left"};
 
 /* ---- chance and time ------------------------------------------------------------------- */
@@ -266,6 +300,11 @@ static uint8_t *keep_name(struct hapax_span *span, uint8_t name[NAME_LEN])
     return name;
 }
 
+static bool is_copy(const struct hapax_op *op)
+{
+    return op->token.bytes[0] == COPY_BYTE && op->token.bytes[15] == COPY_BYTE;
+}
+
 static void judge(enum hapax__half which, struct hapax_op *op)
 {
     static uint8_t stored[2][IDS][NAME_LEN];
@@ -290,8 +329,14 @@ static void judge(enum hapax__half which, struct hapax_op *op)
         *record = next;
         if (next.state == HAPAX_STATE_COMPLETED || next.state == HAPAX_STATE_FAILED)
             w.decided_us[id] = w.now_us;
+        if (which == HAPAX__HALF_NEW && op->verdict == HAPAX_CLAIMED)
+            w.claimed_us[id] = w.now_us;
+        if (which == HAPAX__HALF_NEW && op->kind == HAPAX_OP_IMPORT)
+            w.claimed_us[id] = w.put_us;
         (void)keep_name(&record->outcome.headers, stored[which][id]);
     }
+    if (write != HAPAX__KEEP && op->kind == HAPAX_OP_RESOLVE && !is_copy(op))
+        w.word_us[id] = w.now_us;
     half->present[id] = write == HAPAX__WRITE || (half->present[id] && write == HAPAX__KEEP);
 }
 
@@ -320,6 +365,7 @@ static void deliver(const struct hapax_op *op, enum hapax__half half, int call, 
 }
 
 static void answer_op(struct call *call, struct hapax_op *op);
+static void told_operator(struct call *call);
 
 static void send_op(int n, const struct hapax_op *op, enum hapax__half half)
 {
@@ -468,6 +514,17 @@ static void show(const struct call *call, const struct hapax_outcome *outcome)
     memcpy(w.shown_name[call->id], outcome->headers.ptr, NAME_LEN);
 }
 
+/* Whether an operator has resolved the operation, and nothing came to the new half since, by a
+ * claim or the copy. */
+static bool resolved(int id)
+{
+    const struct half *old = &w.half[HAPAX__HALF_OLD];
+
+    return w.said_us[id] > 0 && w.claimed_us[id] < w.said_us[id] &&
+           (!old->present[id] || (old->records[id].state != HAPAX_STATE_UNKNOWN &&
+                                  old->records[id].state != HAPAX_STATE_STARTED));
+}
+
 static void answered(struct call *call)
 {
     const struct hapax_answer *a = &call->flow.answer;
@@ -494,6 +551,8 @@ static void answered(struct call *call)
         call->exec >= 0 && memcmp(w.execs[call->exec].name, w.shown_name[call->id], NAME_LEN) == 0;
     if (call->last && shown && a->kind != HAPAX_ANSWER_REPLAY && !own)
         violate("id %d: in the end its outcome is gone: %s", call->id, hapax_answer_name(a->kind));
+    if (call->last && a->kind == HAPAX_ANSWER_UNKNOWN && resolved(call->id))
+        violate("id %d: in the end an operator's word is gone", call->id);
     if (call->last && a->kind == HAPAX_ANSWER_UNKNOWN && w.policy.on_expired == HAPAX_EXPIRED_RERUN)
         violate("id %d: in the end it is unknown, though it may run again", call->id);
     if (call->last && !shown && a->kind != HAPAX_ANSWER_UNKNOWN && a->kind != HAPAX_ANSWER_REPLAY &&
@@ -570,6 +629,87 @@ static void note_pair(const struct hapax__pair *pair, const struct hapax_op *ask
                               asked->record.state == HAPAX_STATE_COMPLETED;
 }
 
+/* ---- operators ------------------------------------------------------------------------- */
+
+static void ask_for_operator(struct call *call, enum hapax_op_kind kind)
+{
+    call->op.kind = kind;
+    call->kept_count = 0;
+    hapax__pair_begin(&call->pair, &call->op);
+    send_op((int)(call - w.calls), &call->pair.sub, call->pair.half);
+}
+
+/* Nothing of the operation takes effect after this. */
+static void find_out(struct call *call)
+{
+    struct hapax_op *op = &call->op;
+
+    op->resolve = chance(500) ? HAPAX_RESOLVE_FAIL : HAPAX_RESOLVE_FORGET;
+    op->outcome = (struct hapax_outcome){0};
+    for (int i = 0; i < w.execs_count; i++) {
+        struct exec *exec = &w.execs[i];
+
+        if (exec->id != call->id)
+            continue;
+        exec->barred = true;
+        if (exec->effected) {
+            op->resolve = HAPAX_RESOLVE_COMPLETE;
+            op->outcome = (struct hapax_outcome){.status = 200, .body_kept = true};
+            op->outcome.headers = (struct hapax_span){exec->name, NAME_LEN};
+        }
+    }
+    op->if_updated_us = op->record.updated_us;
+    for (int i = 0; i < 14; i++)
+        op->token.bytes[i] = (uint8_t)next();
+    op->token.bytes[15] = (uint8_t)(call - w.calls + 1);
+    say("c%d FOUND OUT of id %d: %d", (int)(call - w.calls), call->id, (int)op->resolve);
+}
+
+static void operator_begins(struct call *call)
+{
+    if (w.policy.on_expired != HAPAX_EXPIRED_HOLD || w.rolled == 0)
+        return; /* nothing is unknown, or nobody has both */
+    call->kind = DOOR_BOTH;
+    call->state = LIVE;
+    call->operates = true;
+    call->proc = -1;
+    call->tries++;
+    call->op = (struct hapax_op){0};
+    memset(&call->op.id, call->id + 1, sizeof(call->op.id));
+    call->old = old_identity(call->id);
+    call->op.old = w.rotation ? &call->old : NULL;
+    ask_for_operator(call, HAPAX_OP_READ);
+}
+
+static void told_operator(struct call *call)
+{
+    const struct hapax_op *op = &call->op;
+
+    call->asking = false;
+    say("c%d OPERATOR op%d: %s, %s", (int)(call - w.calls), (int)op->kind,
+        hapax_verdict_name(op->verdict), hapax_state_name(op->record.state));
+    if (op->verdict == HAPAX_FOUND && op->record.state == HAPAX_STATE_UNKNOWN) {
+        find_out(call);
+        ask_for_operator(call, HAPAX_OP_RESOLVE);
+        return;
+    }
+    if (op->kind == HAPAX_OP_RESOLVE && op->verdict == HAPAX_NO_VERDICT &&
+        op->resolve != HAPAX_RESOLVE_FORGET && call->tries++ < LOOKS_MAX) {
+        ask_for_operator(call, HAPAX_OP_RESOLVE);
+        return;
+    }
+    call->state = OVER;
+    call->answered = true;
+    if (op->kind == HAPAX_OP_RESOLVE && op->verdict == HAPAX_OK) {
+        w.marks[MARK_RESOLVED]++;
+        w.said_us[call->id] = w.word_us[call->id];
+        if (op->resolve == HAPAX_RESOLVE_COMPLETE)
+            show(call, &op->outcome);
+    } else if (!w.calm && call->tries < LOOKS_MAX) {
+        at(w.now_us + between(MS, 100 * MS), LOOK, (int)(call - w.calls), 0);
+    }
+}
+
 /* The store answered the op that is out: the flow's own, or one of its pair. */
 static void answer_op(struct call *call, struct hapax_op *op)
 {
@@ -589,6 +729,8 @@ static void answer_op(struct call *call, struct hapax_op *op)
     pair->sub = *op;
     if (hapax__pair_told(pair))
         send_op((int)(call - w.calls), &pair->sub, pair->half);
+    else if (call->operates)
+        told_operator(call);
     else
         told(call);
 }
@@ -715,8 +857,11 @@ static void roll(void)
     if (w.rolled == PROCS) {
         w.since_us = clock_of(&w.half[HAPAX__HALF_OLD]);
         w.copy_id = w.rotation ? -1 : 0;
-        w.copy_step = 0;
+        w.copy_step = READ_OLD;
         at(w.now_us + between(0, LEASE_MS * MS), COPY, 0, 0);
+        /* An operator who is busy just then. */
+        w.calls[w.calls_count].id = (int)between(0, IDS - 1);
+        at(w.now_us + between(0, LEASE_MS * MS), LOOK, w.calls_count++, 0);
     } else if (w.rolled < 2 * PROCS) {
         at(w.now_us + between(0, 2 * LEASE_MS * MS), ROLL, 0, 0);
     } else {
@@ -739,9 +884,10 @@ static struct hapax_op copy_op(enum hapax__half half, enum hapax_op_kind kind)
         hapax__record_encode(encoded, &bare);
     }
     if (kind == HAPAX_OP_RESOLVE) {
-        memset(&op.token, 0xee, sizeof(op.token));
+        memset(&op.token, COPY_BYTE, sizeof(op.token));
         op.resolve = HAPAX_RESOLVE_FORGET;
-        op.if_attempt = w.copied[HAPAX__HALF_NEW].record.attempt;
+        op.force = w.copy_step == TAKE_BACK;
+        op.if_updated_us = w.copied[HAPAX__HALF_NEW].record.updated_us;
     }
     judge(half, &op);
     if (kind == HAPAX_OP_READ)
@@ -755,39 +901,69 @@ static bool is_live(const struct hapax__pair_shown *shown)
            shown->now_us < shown->record.lease_until_us;
 }
 
+static void copy_goes_on(void)
+{
+    w.copy_id++;
+    w.copy_step = READ_OLD;
+    w.put = (struct hapax_record){0};
+}
+
+/* Both were read. */
+static void compare(void)
+{
+    const struct hapax__pair_shown *old = &w.copied[HAPAX__HALF_OLD];
+    bool covered = hapax__pair_covers(old, &w.copied[HAPAX__HALF_NEW], w.since_us);
+
+    say("        COPY: id %d is %s", w.copy_id, covered ? "there" : "not there");
+    if (w.put.state != HAPAX_STATE_ABSENT && hapax__pair_resolved(&w.put, &old->record) &&
+        hapax__pair_has_put(&w.put, &w.copied[HAPAX__HALF_NEW].record))
+        w.copy_step = TAKE_BACK;
+    else if (covered)
+        copy_goes_on();
+    else
+        w.copy_step = is_live(old) ? READ_OLD : IMPORT;
+}
+
 /* One op of the copy: READ in the old half, READ in the new one, IMPORT, and where there is another
- * record FORGET and IMPORT; then the READs again, until all is there. */
+ * record FORGET and IMPORT; then the READs again, until all is there. What was put before an
+ * operator's word is taken back. */
 static void copy(void)
 {
+    enum hapax__half half = (enum hapax__half)(w.copy_step == READ_NEW);
     struct hapax_op op;
-    bool covered;
 
     switch (w.copy_step) {
-    case 0:
-    case 1:
-        op = copy_op((enum hapax__half)w.copy_step, HAPAX_OP_READ);
-        w.copied[w.copy_step] = (struct hapax__pair_shown){op.record, op.now_us};
-        if (w.copy_step++ == 0)
+    case READ_OLD:
+    case READ_NEW:
+        op = copy_op(half, HAPAX_OP_READ);
+        w.copied[half] = (struct hapax__pair_shown){op.record, op.now_us};
+        if (half == HAPAX__HALF_NEW) {
+            compare();
             break;
-        covered = hapax__pair_covers(&w.copied[0], &w.copied[1], w.since_us);
-        say("        COPY: id %d is %s", w.copy_id, covered ? "there" : "not there");
-        if (covered) {
-            w.copy_id++;
-            w.copy_step = 0;
-        } else if (is_live(&w.copied[0])) {
-            w.copy_step = 0;
         }
+        w.put_us = w.now_us;
+        w.copy_step = READ_NEW;
         break;
-    case 2:
-    case 4:
+    case IMPORT:
+    case IMPORT_AGAIN:
         op = copy_op(HAPAX__HALF_NEW, HAPAX_OP_IMPORT);
-        w.marks[w.copy_step == 2 ? MARK_COPIED : MARK_REPLACED] += op.verdict == HAPAX_OK;
-        w.copy_step = op.verdict == HAPAX_FOUND && w.copy_step == 2 ? 3 : 0;
-        w.copy_id += op.verdict == HAPAX_OK;
+        w.marks[w.copy_step == IMPORT ? MARK_COPIED : MARK_REPLACED] += op.verdict == HAPAX_OK;
+        if (op.verdict == HAPAX_OK)
+            w.put = w.copied[HAPAX__HALF_OLD].record;
+        w.copy_step = op.verdict == HAPAX_FOUND && w.copy_step == IMPORT &&
+                              w.copied[HAPAX__HALF_NEW].record.state != HAPAX_STATE_ABSENT
+                          ? FORGET
+                          : READ_OLD;
         break;
-    default:
+    case FORGET:
         op = copy_op(HAPAX__HALF_NEW, HAPAX_OP_RESOLVE);
-        w.copy_step = op.verdict == HAPAX_OK || op.verdict == HAPAX_ABSENT ? 4 : 0;
+        w.copy_step =
+            op.verdict == HAPAX_OK || op.verdict == HAPAX_ABSENT ? IMPORT_AGAIN : READ_OLD;
+        break;
+    case TAKE_BACK:
+        op = copy_op(HAPAX__HALF_NEW, HAPAX_OP_RESOLVE);
+        w.marks[MARK_TAKEN_BACK] += op.verdict == HAPAX_OK;
+        w.copy_step = READ_OLD;
     }
     if (w.copy_id < IDS) {
         at(w.now_us + (chance(100) ? between(0, LEASE_MS * MS) : between(100, 3 * MS)), COPY, 0, 0);
@@ -881,6 +1057,9 @@ static void handle(const struct event *event)
         return;
     case CALM:
         calm();
+        return;
+    case LOOK:
+        operator_begins(call);
     }
 }
 
@@ -914,6 +1093,10 @@ static void draw(void)
         w.calls[w.calls_count].id = (int)between(0, IDS - 1);
         at(between(0, (w.rotation && chance(600) ? 60 : 16) * LEASE_MS * MS), CALL, w.calls_count++,
            0);
+    }
+    for (int64_t n = between(0, 3); n > 0; n--) {
+        w.calls[w.calls_count].id = (int)between(0, IDS - 1);
+        at(between(0, 20 * LEASE_MS * MS), LOOK, w.calls_count++, 0);
     }
     for (int64_t n = between(0, 2); n > 0; n--)
         at(between(0, 12 * LEASE_MS * MS), CRASH, (int)between(0, PROCS - 1), 0);
@@ -976,7 +1159,8 @@ int main(int argc, char **argv)
     }
     printf("%" PRIu64 " %s\n", count, rotation ? "rotations" : "moves");
     for (size_t i = 0; i < sizeof(mark_names) / sizeof(mark_names[0]); i++) {
-        bool here = rotation ? i != MARK_COPIED && i != MARK_REPLACED : i != MARK_LEFT;
+        bool here = rotation ? i != MARK_COPIED && i != MARK_REPLACED && i != MARK_TAKEN_BACK
+                             : i != MARK_LEFT;
 
         if (here)
             printf("%12" PRIu64 " %s\n", w.marks[i], mark_names[i]);

@@ -472,6 +472,22 @@ MOVES = [
     ("copy_leaves_what_is_unknown", PAIR,
      "        return new->record.state == HAPAX_STATE_UNKNOWN;", "        return true;",
      "what waits for an operator runs in the new store"),
+    ("a_claim_of_an_operator_s_is_a_word", PAIR,
+     "           (p->op->resolve != HAPAX_RESOLVE_COMPLETE || completed(&p->new));", "           true;",
+     "what an operator has completed, the new store does not have"),
+    ("a_repeated_word_is_about_what_is_there", PAIR,
+     "    } else if (p->sub.verdict == HAPAX_OK && !p->later) {", "    } else if (p->sub.verdict == HAPAX_OK) {",
+     "an attempt is resolved that an operator has not seen"),
+    ("copy_looks_once", PAIR,
+     "    return old->state == HAPAX_STATE_ABSENT || old->created_us != put->created_us ||\n"
+     "           old->resolved_us != put->resolved_us;",
+     "    return old == put;",
+     "what an operator has resolved is unknown in the new store"),
+    ("copy_sees_no_forget", PAIR,
+     "    return old->state == HAPAX_STATE_ABSENT || old->created_us != put->created_us ||\n"
+     "           old->resolved_us",
+     "    return old->resolved_us",
+     "what an operator has forgotten is unknown in the new store"),
 ]
 
 # Of a change of the secret: the same halves in one store, and no copy (tests/sim/move.c --rotation).

@@ -862,6 +862,18 @@ bool hapax__pair_covers(const struct hapax__pair_shown *old, const struct hapax_
     }
 }
 
+bool hapax__pair_resolved(const struct hapax_record *put, const struct hapax_record *old)
+{
+    return old->state == HAPAX_STATE_ABSENT || old->created_us != put->created_us ||
+           old->resolved_us != put->resolved_us;
+}
+
+/* A claim that is not granted may write as well: what died becomes unknown. */
+bool hapax__pair_has_put(const struct hapax_record *put, const struct hapax_record *new)
+{
+    return put->created_us == new->created_us && put->fence == new->fence;
+}
+
 bool hapax__pair_left(const struct hapax_record *record, int64_t since_us, int64_t now_us)
 {
     if (hapax__expired(record, now_us))

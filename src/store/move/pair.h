@@ -63,6 +63,13 @@ bool hapax__pair_told(struct hapax__pair *pair);
 bool hapax__pair_covers(const struct hapax__pair_shown *old, const struct hapax__pair_shown *new,
                         int64_t since_us);
 
+/* Whether an operator has given the old half's record another word since it was imported, as `put`,
+ * into the new half. The operator may have found nothing there yet. Then what was put is to be
+ * forgotten, if the new half still has it, and what the old half has now to be put. */
+bool hapax__pair_resolved(const struct hapax_record *put, const struct hapax_record *old);
+/* Whether the new half still has what was put: no claim was granted there, and no word given. */
+bool hapax__pair_has_put(const struct hapax_record *put, const struct hapax_record *new);
+
 /* Of two halves in one store, where nothing is copied: whether a record of either, as a READ or a
  * LIST shows it, may stand for something that the old half alone knows. since_us is as above, by
  * the clock of that store. Such a record is older, or is an outcome that an operator gave, which

@@ -9,6 +9,7 @@ import pytest
 from conftest import HAPAX, PATIENCE
 from postgres_server import Postgres
 from process import Workers, end_with_parent, wait_for
+from proxy import Proxy
 from redis_server import Redis
 from test_erase import servers  # noqa: F401
 
@@ -136,3 +137,29 @@ def test_an_operator_resolves_in_both(hapax, folder, both):
     assert hapax("resolve", "--store", uri, "k1", "--complete", "0").code == 0
     for store in (old, new):
         assert hapax("show", "--store", store, "k1", "--json").json["state"] == "completed"
+
+
+@pytest.mark.parametrize("state, word, then", [
+    ("unknown", ["--fail"], "failed"), ("unknown", ["--forget"], "absent"), ("unknown", ["--complete", "7"], 7),
+    ("completed", ["--fail", "--force"], "failed"), ("completed", ["--forget", "--force"], "absent"),
+    ("completed", ["--complete", "7", "--force"], 7)])
+def test_an_operator_s_word_is_not_lost_beside_a_copy(hapax, servers, state, word, then):  # noqa: F811
+    """The copy has read the operation, and puts it into the new store once the operator has found nothing there."""
+    redis, name = servers(Redis), os.urandom(4).hex()
+    old, new = (redis.uri(prefix=f"{half}{name}:") for half in ("old", "new"))
+    assert hapax("init", "--store", f"move:{old}+{new}").code == 0
+    hapax.run(HAPAX, "run", "--store", old, "--on-expired", "hold", "--scope", "shop", "k1", "--", "sh", "-c",
+              "kill -9 $$" if state == "unknown" else "true")
+    with Proxy(redis.port) as proxy:
+        put = proxy.stall("request", containing=b"shop")
+        slow = redis.uri(proxy.port, prefix=f"new{name}:", timeout="60s")
+        copying = hapax.start("copy", "--live", "--from", old, "--to", slow, "--json")
+        assert put.fired.wait(PATIENCE)
+        done = hapax("resolve", "--store", f"move:{old}+{new}", "--scope", "shop", "k1", *word)
+        assert done.code == 0, done.err
+        proxy.heal()
+        out, err = copying.communicate(timeout=PATIENCE)
+    assert copying.returncode == 0, out + err
+    for store in (old, new):
+        shown = hapax("show", "--store", store, "--scope", "shop", "k1", "--json").json
+        assert then in (shown["state"], shown.get("status")), store
