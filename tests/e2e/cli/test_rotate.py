@@ -44,12 +44,13 @@ def test_each_store_is_rotated(hapax, use, once, any_store):  # noqa: F811
         assert done.out, done.err
         return done.code, done.json["at"], done.json["left"]
 
-    first = once(store, "k1", "--retention", "5s", "--lease", "2s").out
+    assert once(store, "k0", "--retention", "5s", "--lease", "2s").code == 0
+    first = once(store, "k1").out
     use("both")
     assert hapax("init", "--store", store).code == 0
     assert rotate() == (0, "begun", 0)
     assert once(store, "k1").out == first
-    both = once(store, "k2", "--retention", "5s", "--lease", "2s").out
+    both = once(store, "k2").out
     use("old")
     assert once(store, "k2").out == both
     for name in ("new", "other", "both others", "none"):
@@ -64,6 +65,8 @@ def test_each_store_is_rotated(hapax, use, once, any_store):  # noqa: F811
         use(name)
         assert refused(once(store, "k1")), name
     use("both")
+    for key in ("k1", "k2"):
+        assert hapax("resolve", "--store", store, key, "--forget", "--force").code == 0
     while (answer := rotate("--end"))[0] == 1:
         assert answer[1] == "both"
     assert answer[:2] == (0, "ended") == rotate("--end")[:2]
