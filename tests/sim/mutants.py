@@ -521,7 +521,8 @@ ROTATIONS = [
      "a door with the new secret runs what one with the old secret has run"),
 ]
 
-FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-fno-strict-aliasing", "-w"]
+WORLD = ["effects", "fds", "play", "seeds", "store", "threads"]  # of the loops
+FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-D_FILE_OFFSET_BITS=64", "-O1", "-fno-strict-aliasing", "-w"]
 
 
 def object_of(work, source):
@@ -555,7 +556,7 @@ def loop_libraries(root, build, loop):
 
 def run_sim(sim, arguments):
     result = subprocess.run([sim, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-                            timeout=120, check=False)
+                            timeout=300, check=False)
     return re.search(r'^violation: (?:seed (\d+) )?rule "([^"]*)"', result.stdout, re.M)
 
 
@@ -619,7 +620,7 @@ def main():
     core = [f"{args.root}/src/core/{n}.c" for n in CORE]
     here = f"{args.root}/tests/sim"
     if args.loops:
-        plays = [([f"{here}/loops/{n}.c" for n in (name, "seeds", "store", "threads")], mutants,
+        plays = [([f"{here}/loops/{n}.c" for n in (name, *WORLD)], mutants,
                   ["--schedules", str(min(args.schedules, 30000))], ["--schedules", "300"],
                   loop_libraries(args.root, args.loops, name)) for name, mutants in LOOPS.items()]
     elif args.small:

@@ -29,6 +29,8 @@
 #include "broker/sink.h"
 #include "broker/source.h"
 #include "door/consume/inhand.h"
+#include "effects.h"
+#include "play.h"
 #include "seeds.h"
 #include "store.h"
 #include "threads.h"
@@ -40,16 +42,15 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define KEYS        8
+#define CONSUMERS   3
+#define CALM_US     (25 * SECOND)
 #define ORDERS      3
 #define ROOTS       16 /* messages that producers publish */
 #define MESSAGES    2048 /* with the letters: duplicates may go round by the broker all the time */
 #define OUTS        32 /* deliveries of one process */
 #define LETTERS     6 /* with one sink */
-#define RUNS        1024
 #define VISIBLE_US  (12 * SECOND)
 #define EXTENDED_US (6 * SECOND)
-#define CALM_US     (25 * SECOND)
 #define REST_US     (3600 * SECOND)
 #define DRAIN_US    (30 * SECOND)
 
@@ -94,31 +95,10 @@ struct link {
     struct out outs[OUTS];
     struct sent sent[LETTERS];
     bool has_room;
-    int poke_fd, sent_fd, stop_fd;
+    int poke_fd, sent_fd;
     int64_t retry_us;
     uint32_t connection; /* counts */
-    int64_t stop_us; /* when it was told to stop; 0: it was not */
     struct hapax_consumer_stats stats;
-};
-
-struct run {
-    int key, root, proc;
-    uint32_t life;
-    uint64_t fence;
-    int64_t begun_us, jump_us; /* its claim is at most this old, and the store's clock was so */
-    bool effected, ended, died;
-    enum hapax_class cls;
-};
-
-struct key {
-    struct hapax_id id;
-    unsigned fails, away, unknowns; /* so many of its runs */
-    bool refuses;
-    bool effects_before_unknown;
-    unsigned runs, effects, grants, not_run;
-    bool was_unknown, completed; /* in the store, at some time */
-    uint64_t upstream; /* smaller fences are refused there */
-    uint32_t put_back, not_run_attempt;
 };
 
 struct root {
@@ -162,14 +142,11 @@ SEEDS_MARKS(MARKS)
 static struct world {
     enum { AMQP, KAFKA, SQS } broker;
     bool ordered;
-    bool calm, stopping;
-    int procs_count, keys_count, orders_count, roots_count, count;
+    struct play play;
+    int orders_count, roots_count, count;
     struct hapax_consumer consumer;
     struct message messages[MESSAGES];
     struct link links[PROCS];
-    struct run runs[RUNS];
-    int runs_count;
-    struct key keys[KEYS];
     struct root roots[ROOTS];
     int owners[ORDERS];
     int64_t broker_down_until_us;
@@ -193,7 +170,7 @@ static void poke_all(void)
 {
     uint64_t one = 1;
 
-    for (int p = 0; p < w.procs_count; p++)
+    for (int p = 0; p < w.play.procs_count; p++)
         if (sim_procs[p].alive && w.links[p].poke_fd > 0)
             (void)!write(w.links[p].poke_fd, &one, sizeof(one));
 }
@@ -303,7 +280,7 @@ static bool is_over(int root)
 
 static bool is_done(const struct message *m)
 {
-    return (m->key >= 0 && w.keys[m->key].completed) || w.roots[m->root].ran_bare;
+    return (m->key >= 0 && effects.keys[m->key].completed) || w.roots[m->root].ran_bare;
 }
 
 static void check_ack(const struct message *m, bool copied)
@@ -317,9 +294,9 @@ static unsigned counted(const struct key *key)
 {
     unsigned bare = 0;
 
-    for (int i = 0; i < w.runs_count; i++)
-        bare += w.runs[i].key == key - w.keys && w.runs[i].fence == 0 && w.runs[i].cls &&
-                w.runs[i].cls != HAPAX_CLASS_NOT_RUN;
+    for (int i = 0; i < effects.runs_count; i++)
+        bare += effects.runs[i].key == key - effects.keys && effects.runs[i].fence == 0 &&
+                effects.runs[i].cls && effects.runs[i].cls != HAPAX_CLASS_NOT_RUN;
     return key->grants - key->not_run + bare;
 }
 
@@ -346,7 +323,7 @@ static bool holds_failures(void)
 /* Whether a dead or parked letter says the truth. */
 static bool is_true(const struct message *m)
 {
-    const struct key *key = m->key >= 0 ? &w.keys[m->key] : NULL;
+    const struct key *key = m->key >= 0 ? &effects.keys[m->key] : NULL;
     bool bare = w.consumer.policy.on_store_error == HAPAX_STORE_OPEN;
 
     if (strcmp(m->reason, "no_key") == 0)
@@ -386,58 +363,6 @@ static void check_order(const struct message *m)
         if (before->order == m->order && !is_done(before) && !is_over(root) &&
             !w.roots[root].put_back)
             violate("message %d runs before message %d of its order", m->root, root);
-    }
-}
-
-static bool is_excused(const struct run *run)
-{
-    return run->died || run->cls == HAPAX_CLASS_UNKNOWN || run->jump_us != sim_store.jump_us ||
-           sim_now_us - run->begun_us >= w.consumer.policy.lease_ms * MS / 2;
-}
-
-static void effect(struct run *run)
-{
-    struct key *key = &w.keys[run->key >= 0 ? run->key : 0];
-    bool fenced = w.consumer.policy.on_expired == HAPAX_EXPIRED_RECONCILE;
-
-    if (run->key < 0)
-        return;
-    if (fenced && run->fence < key->upstream)
-        return;
-    say("EFFECT of key %d", run->key);
-    if (run->fence > 0 && key->effects > 0) {
-        mark(MARK_second_effect);
-        if (w.consumer.policy.on_expired != HAPAX_EXPIRED_RERUN)
-            violate("key %d has a second effect", run->key);
-        for (int i = 0; i < w.runs_count; i++)
-            if (w.runs[i].key == run->key && w.runs[i].effected && w.runs[i].fence > 0 &&
-                !is_excused(&w.runs[i]) && !is_excused(run))
-                violate("key %d has a second effect at once", run->key);
-    }
-    key->effects += run->fence > 0;
-    run->effected = true;
-}
-
-static void judged(const struct hapax_op *op)
-{
-    for (int i = 0; i < w.keys_count; i++) {
-        struct key *key = &w.keys[i];
-        const struct hapax_record *record = sim_store_record(&op->id);
-
-        if (memcmp(&key->id, &op->id, sizeof(op->id)) != 0)
-            continue;
-        if (op->kind == HAPAX_OP_COMPLETE && op->verdict == HAPAX_OK)
-            key->completed = true;
-        if (record && record->state == HAPAX_STATE_UNKNOWN)
-            key->was_unknown = true;
-        if (op->kind == HAPAX_OP_CLAIM && op->verdict == HAPAX_CLAIMED)
-            key->grants++;
-        if (op->kind == HAPAX_OP_FAIL && op->verdict == HAPAX_OK && !op->ran && !op->as_unknown &&
-            key->not_run_attempt != record->attempt) { /* a FAIL may come twice */
-            key->not_run_attempt = record->attempt;
-            key->not_run++;
-        }
-        return;
     }
 }
 
@@ -488,7 +413,7 @@ static void connect(struct link *link)
         return;
     }
     link->source.connected = link->sink.connected = true;
-    sim_procs[process_now()].no_memory = w.calm ? 0 : w.no_memory;
+    sim_procs[process_now()].no_memory = play_calm ? 0 : w.no_memory;
 }
 
 static enum hapax_error source_pump(struct hapax__source *source, size_t room)
@@ -917,21 +842,16 @@ static int number_in(const struct hapax_message *message, const char *name)
 
 static enum hapax_class end_of(struct key *key, struct hapax_delivery *delivery, int status)
 {
-    unsigned n = key->runs++;
+    enum hapax_class cls = effects_class(key);
 
-    if (n < key->away) {
+    if (cls == HAPAX_CLASS_NOT_RUN) {
         mark(MARK_turned_away);
         if (status > 0 && chance(500))
             hapax_delivery_retry_after(delivery, between(1, 3000));
-        return HAPAX_CLASS_NOT_RUN;
-    }
-    n -= key->away;
-    if (n < key->unknowns)
-        return HAPAX_CLASS_UNKNOWN;
-    n -= key->unknowns;
-    if (key->refuses)
+    } else if (cls == HAPAX_CLASS_FAILED && key->refuses) {
         hapax_delivery_refuse(delivery, "never");
-    return key->refuses || n < key->fails ? HAPAX_CLASS_FAILED : HAPAX_CLASS_FINAL;
+    }
+    return cls;
 }
 
 /* Until this time, or until the handler sees that it should return. */
@@ -950,30 +870,12 @@ static bool works(const struct hapax_attempt *attempt, const struct hapax_delive
     return true;
 }
 
-static struct run *new_run(struct hapax_attempt *attempt, const struct message *m)
-{
-    struct run *run = &w.runs[w.runs_count++];
-
-    if (w.runs_count == RUNS) {
-        w.runs_count--;
-        violate("over %d runs", RUNS);
-    }
-    *run = (struct run){.key = m->key,
-                        .root = m->root,
-                        .proc = process_now(),
-                        .life = sim_procs[process_now()].life,
-                        .fence = hapax_attempt_fence(attempt),
-                        .begun_us = sim_now_us,
-                        .jump_us = sim_store.jump_us};
-    return run;
-}
-
 static enum hapax_class handle(struct hapax_attempt *attempt, struct hapax_delivery *delivery,
                                void *arg)
 {
     struct message *m = &w.messages[number_in(hapax_delivery_message(delivery), "root")];
-    struct run *run = new_run(attempt, m);
-    struct key keyless = {.runs = 0}, *key = m->key >= 0 ? &w.keys[m->key] : &keyless;
+    struct run *run = effects_run(m->key, attempt);
+    struct key keyless = {.runs = 0}, *key = m->key >= 0 ? &effects.keys[m->key] : &keyless;
     int64_t lease_us = w.consumer.policy.lease_ms * MS;
     int64_t long_us = chance(w.slow) ? between(0, 3 * lease_us) : between(0, lease_us / 8);
     int status = chance(500) ? 503 : 0;
@@ -995,7 +897,7 @@ static enum hapax_class handle(struct hapax_attempt *attempt, struct hapax_deliv
         cls = HAPAX_CLASS_UNKNOWN;
     } else if (cls == HAPAX_CLASS_FINAL ||
                (cls == HAPAX_CLASS_UNKNOWN && key->effects_before_unknown)) {
-        effect(run);
+        effects_effect(run);
         if (!works(attempt, delivery, long_us / 2, ignores)) {
             mark(MARK_hurried);
             cls = HAPAX_CLASS_UNKNOWN;
@@ -1022,19 +924,14 @@ static enum hapax_class hook(struct hapax_attempt *attempt, struct hapax_deliver
                              void *arg)
 {
     const struct message *m = &w.messages[number_in(hapax_delivery_message(delivery), "root")];
-    struct key *key = &w.keys[m->key];
+    struct key *key = &effects.keys[m->key];
 
     (void)arg;
     mark(MARK_hook);
     pass_us(between(0, 50 * MS));
-    if (!w.calm && chance(w.hook_unsure))
+    if (!play_calm && chance(w.hook_unsure))
         return HAPAX_CLASS_UNKNOWN;
-    key->upstream = hapax_attempt_fence(attempt);
-    if (key->effects == 0)
-        return HAPAX_CLASS_NOT_RUN;
-    return hapax_attempt_outcome(attempt, 200, hapax_str(NULL), hapax_str("done")) == HAPAX_ERR_NONE
-               ? HAPAX_CLASS_FINAL
-               : HAPAX_CLASS_UNKNOWN;
+    return effects_hook(key, attempt);
 }
 
 /* ---- processes --------------------------------------------------------------------------- */
@@ -1056,21 +953,21 @@ static void consumer_main(int proc)
 
     link->poke_fd = eventfd(0, 0);
     link->sent_fd = eventfd(0, 0);
-    link->stop_fd = consumer.stop_fd = eventfd(0, 0);
+    stops[proc].fd = consumer.stop_fd = eventfd(0, 0);
     consumer.log = log_line;
     while (hapax_open(&h, "sim:", &options, text) != HAPAX_ERR_NONE)
         pass_us(between(10 * MS, 200 * MS));
     error = hapax_consumer_run(h, &consumer, handle, hook, NULL, &link->stats, text);
     if (error != HAPAX_ERR_NONE)
         violate("a consumer ends: %.100s", text);
-    else if (link->stop_us == 0)
+    else if (stops[proc].at_us == 0)
         violate("a consumer ends, and was not told to");
     if (link->stats.in_hand > 0 || link->stats.running > 0)
         violate("a consumer ends with messages in hand");
     (void)hapax_close(h, 1000);
     close(link->poke_fd);
     close(link->sent_fd);
-    close(link->stop_fd);
+    close(consumer.stop_fd);
 }
 
 static void begin(int proc)
@@ -1086,45 +983,21 @@ static void begin(int proc)
             give_order(order, proc);
 }
 
-static void begin_again(void *arg)
-{
-    int proc = (int)(intptr_t)arg;
-
-    pass_us(between(0, 2 * SECOND));
-    if (!w.stopping && !sim_procs[proc].alive)
-        begin(proc);
-}
-
 static void over(int proc, bool killed)
 {
-    for (int i = 0; i < w.runs_count; i++)
-        if (w.runs[i].proc == proc && w.runs[i].life == sim_procs[proc].life)
-            w.runs[i].died |= killed;
+    effects_over(proc, killed);
     if (killed)
         mark(MARK_killed);
     w.links[proc].connection++;
     w.links[proc].source.connected = false;
-    w.links[proc].poke_fd = w.links[proc].stop_fd = 0;
+    w.links[proc].poke_fd = 0;
     take_back_all(proc);
     for (int order = 0; order < w.orders_count; order++)
-        for (int p = 0; p < w.procs_count && w.owners[order] == proc; p++)
+        for (int p = 0; p < w.play.procs_count && w.owners[order] == proc; p++)
             if (sim_procs[p].alive)
                 give_order(order, p);
     poke_all();
-    if (!w.stopping)
-        world_thread(begin_again, (void *)(intptr_t)proc);
-}
-
-static void stop(int proc)
-{
-    struct link *link = &w.links[proc];
-    uint64_t one = 1;
-
-    if (!sim_procs[proc].alive || link->stop_fd == 0 || link->stop_us > 0)
-        return;
-    say("        STOP p%d", proc);
-    link->stop_us = sim_now_us;
-    (void)!write(link->stop_fd, &one, sizeof(one));
+    play_over(proc);
 }
 
 /* ---- the world --------------------------------------------------------------------------- */
@@ -1147,11 +1020,11 @@ static void put_one_back(void)
     for (int i = 0; i < w.count; i++) {
         struct message *m = &w.messages[i];
 
-        if (m->queue != DEAD || m->key < 0 || w.keys[m->key].put_back > 0)
+        if (m->queue != DEAD || m->key < 0 || effects.keys[m->key].put_back > 0)
             continue;
         mark(MARK_put_back);
         say("        message %d is put back", m->root);
-        w.keys[m->key].put_back++;
+        effects.keys[m->key].put_back++;
         w.roots[m->root] = (struct root){.put_back = true};
         if (publish(m)) {
             struct message *copy = &w.messages[w.count - 1];
@@ -1174,7 +1047,7 @@ static void something_happens(int proc)
     if (chance(w.stops) && process->alive)
         suspend(proc);
     if (chance(w.drains)) {
-        stop(proc);
+        play_stop(proc);
         mark(MARK_drained);
     }
     if (chance(w.cuts))
@@ -1182,7 +1055,7 @@ static void something_happens(int proc)
     if (chance(w.outages)) {
         mark(MARK_broker_away);
         w.broker_down_until_us = sim_now_us + outage_us();
-        for (int p = 0; p < w.procs_count; p++)
+        for (int p = 0; p < w.play.procs_count; p++)
             cut(p);
     }
     if (chance(w.outages)) {
@@ -1203,26 +1076,6 @@ static void something_happens(int proc)
         put_one_back();
 }
 
-static void chaos(void *arg)
-{
-    (void)arg;
-    while (!w.calm) {
-        pass_us(between(0, 600 * MS));
-        if (!w.calm)
-            something_happens((int)between(0, w.procs_count - 1));
-    }
-}
-
-static void drain_watch(int proc)
-{
-    const struct link *link = &w.links[proc];
-
-    if (sim_procs[proc].alive && link->stop_us > 0 &&
-        sim_now_us > link->stop_us + sim_procs[proc].stopped_us + DRAIN_US)
-        violate("p%d was told to stop %lld s ago", proc,
-                (long long)((sim_now_us - link->stop_us) / SECOND));
-}
-
 /* SQS: what nobody extends comes again. */
 static void see_visible(struct message *m)
 {
@@ -1237,16 +1090,10 @@ static void see_visible(struct message *m)
     poke_all();
 }
 
-static void watchman(void *arg)
+static void watch(void)
 {
-    (void)arg;
-    for (;;) {
-        pass_us(500 * MS);
-        for (int p = 0; p < w.procs_count; p++)
-            drain_watch(p);
-        for (int i = 0; w.broker == SQS && i < w.count; i++)
-            see_visible(&w.messages[i]);
-    }
+    for (int i = 0; w.broker == SQS && i < w.count; i++)
+        see_visible(&w.messages[i]);
 }
 
 static void producer(void *arg)
@@ -1259,38 +1106,32 @@ static void producer(void *arg)
     }
 }
 
-/* One seed in five has everything; the others have each thing, or not. */
-static unsigned rate(bool all, unsigned most)
-{
-    return all || chance(500) ? (unsigned)between(0, most) : 0;
-}
-
 static void draw_faults(void)
 {
     bool all = chance(200);
 
-    w.cuts = rate(all, 60);
-    w.letter_lost = rate(all, 300);
-    w.letter_lost_published = rate(all, 300);
-    w.sink_full = rate(all, 500);
-    w.ack_late = rate(all, 700);
+    w.cuts = play_rate(all, 60);
+    w.letter_lost = play_rate(all, 300);
+    w.letter_lost_published = play_rate(all, 300);
+    w.sink_full = play_rate(all, 500);
+    w.ack_late = play_rate(all, 700);
     w.no_memory = chance(150) ? (unsigned)between(1, 60) : 0;
-    w.slow = rate(all, 400);
-    w.ignores = rate(all, 1000);
-    w.hook_unsure = rate(all, 500);
-    w.kills = rate(all, 300);
-    w.stops = rate(all, 150);
-    w.drains = rate(all, 100);
-    w.outages = rate(all, 100);
-    w.rebalances = rate(all, 300);
-    w.put_backs = rate(all, 300);
-    w.refusals = rate(all, 100);
+    w.slow = play_rate(all, 400);
+    w.ignores = play_rate(all, 1000);
+    w.hook_unsure = play_rate(all, 500);
+    w.kills = play_rate(all, 300);
+    w.stops = play_rate(all, 150);
+    w.drains = play_rate(all, 100);
+    w.outages = play_rate(all, 100);
+    w.rebalances = play_rate(all, 300);
+    w.put_backs = play_rate(all, 300);
+    w.refusals = play_rate(all, 100);
     w.visible_short = chance(300);
-    sim_store.request_lost = rate(all, 150);
-    sim_store.reply_lost = rate(all, 150);
-    sim_store.late = rate(all, 100);
-    sim_store.twice = rate(all, 150);
-    sim_store.refused = rate(all, 150);
+    sim_store.request_lost = play_rate(all, 150);
+    sim_store.reply_lost = play_rate(all, 150);
+    sim_store.late = play_rate(all, 100);
+    sim_store.twice = play_rate(all, 150);
+    sim_store.refused = play_rate(all, 150);
     sim_store.drift = (int)between(-8, 8);
 }
 
@@ -1336,62 +1177,26 @@ static void draw_consumer(void)
 
 static void draw_messages(void)
 {
-    w.keys_count = (int)between(1, KEYS);
+    effects_draw(&w.consumer.policy, (int)between(1, KEYS), "Q");
     w.roots_count = w.count = (int)between(1, ROOTS);
-    for (int i = 0; i < w.keys_count; i++) {
-        struct key *key = &w.keys[i];
-        char text[16];
-
-        snprintf(text, sizeof(text), "op-%d", i);
-        (void)hapax_id(&key->id, hapax_str("Q"), hapax_str(text), hapax_str(NULL), hapax_str(NULL));
-        key->fails = chance(300) ? (unsigned)between(1, 6) : 0;
-        key->away = chance(250) ? (unsigned)between(1, 8) : 0;
-        key->unknowns = chance(200) ? (unsigned)between(1, 6) : 0;
-        key->refuses = chance(100);
-        key->effects_before_unknown = chance(500);
-    }
     for (int i = 0; i < w.roots_count; i++)
-        w.messages[i] = (struct message){.root = i,
-                                         .key = chance(60) ? -1 : (int)between(0, w.keys_count - 1),
-                                         .order = (int)between(0, ORDERS - 1),
-                                         .other = chance(40),
-                                         .due_us = INT64_MAX};
+        w.messages[i] =
+            (struct message){.root = i,
+                             .key = chance(60) ? -1 : (int)between(0, effects.keys_count - 1),
+                             .order = (int)between(0, ORDERS - 1),
+                             .other = chance(40),
+                             .due_us = INT64_MAX};
 }
 
-static void draw_world(void)
+static void calm(void)
 {
-    memset(&w, 0, sizeof(w));
-    w.broker = (int)between(AMQP, SQS);
-    w.ordered = w.broker == KAFKA || (w.broker == SQS && chance(600));
-    w.orders_count = w.broker == KAFKA ? ORDERS : 0;
-    w.procs_count = (int)between(1, PROCS);
-    w.source_type = sim_source;
-    w.source_type.rejects = w.broker == AMQP;
-    w.source_type.delays = w.broker == AMQP && chance(700);
-    w.source_type.orders = w.ordered ? HAPAX_ORDER_KEY : HAPAX_ORDER_NONE;
-    w.source_type.extend = w.broker == SQS ? source_extend : NULL;
-    w.source_type.postpone = w.broker == SQS ? source_postpone : NULL;
-    hapax__source_use(&w.source_type, &sim_sink);
-    draw_faults();
-    draw_consumer();
-    draw_messages();
-}
-
-static void begin_calm(void)
-{
-    say("        CALM");
-    w.calm = true;
     w.cuts = w.letter_lost = w.letter_lost_published = w.sink_full = w.no_memory = 0;
     w.broker_down_until_us = sim_store.down_until_us = 0;
     memset(w.refused_until_us, 0, sizeof(w.refused_until_us));
     sim_store.request_lost = sim_store.reply_lost = sim_store.late = sim_store.twice =
         sim_store.refused = 0;
     marks[MARK_no_memory] += sim_no_memory;
-    for (int p = 0; p < w.procs_count; p++) {
-        sim_procs[p].dies_in = sim_procs[p].no_memory = 0;
-        if (sim_procs[p].stopped_until_us > sim_now_us)
-            sim_procs[p].stopped_until_us = sim_now_us;
-    }
+    marks[MARK_second_effect] += effects.again;
 }
 
 static bool all_over(void)
@@ -1418,28 +1223,32 @@ static void check_all(void)
             violate("message %d of key %d is lost", i, w.messages[i].key);
 }
 
-static void stop_all(void *arg)
+static void draw_world(void)
 {
-    (void)arg;
-    for (int p = 0; p < w.procs_count; p++)
-        stop(p);
-}
-
-static void end_all(void)
-{
-    w.stopping = true;
-    for (int64_t end_us = sim_now_us + DRAIN_US + SECOND; !sim_failed && sim_now_us < end_us;) {
-        bool alive = false;
-
-        for (int p = 0; p < w.procs_count; p++)
-            alive |= sim_procs[p].alive;
-        if (!alive)
-            return;
-        world_thread(stop_all, NULL); /* again: one may have begun just now */
-        threads_run(sim_now_us + SECOND);
-    }
-    if (!sim_failed)
-        violate("a consumer does not end");
+    memset(&w, 0, sizeof(w));
+    w.broker = (int)between(AMQP, SQS);
+    w.ordered = w.broker == KAFKA || (w.broker == SQS && chance(600));
+    w.orders_count = w.broker == KAFKA ? ORDERS : 0;
+    w.play = (struct play){.procs_count = (int)between(1, CONSUMERS),
+                           .calm_us = CALM_US,
+                           .rest_us = REST_US,
+                           .drain_us = DRAIN_US,
+                           .begin = begin,
+                           .happens = something_happens,
+                           .calm = calm,
+                           .watch = watch,
+                           .is_over = all_over,
+                           .not_over = violate_rest};
+    w.source_type = sim_source;
+    w.source_type.rejects = w.broker == AMQP;
+    w.source_type.delays = w.broker == AMQP && chance(700);
+    w.source_type.orders = w.ordered ? HAPAX_ORDER_KEY : HAPAX_ORDER_NONE;
+    w.source_type.extend = w.broker == SQS ? source_extend : NULL;
+    w.source_type.postpone = w.broker == SQS ? source_postpone : NULL;
+    hapax__source_use(&w.source_type, &sim_sink);
+    draw_faults();
+    draw_consumer();
+    draw_messages();
 }
 
 static void schedule(uint64_t seed)
@@ -1448,22 +1257,11 @@ static void schedule(uint64_t seed)
     sim_store_reset();
     draw_world();
     process_over = over;
-    sim_store_judged = judged;
+    sim_store_judged = effects_judged;
     world_thread(producer, NULL);
-    world_thread(chaos, NULL);
-    world_thread(watchman, NULL);
-    for (int p = 0; p < w.procs_count; p++)
-        begin(p);
-    threads_run(CALM_US);
-    begin_calm();
-    while (!sim_failed && !all_over() && sim_now_us < CALM_US + REST_US)
-        threads_run(sim_now_us + SECOND);
-    if (!sim_failed && !all_over())
-        violate_rest();
+    play_run(&w.play);
     if (!sim_failed)
         check_all();
-    if (!sim_failed)
-        end_all();
 }
 
 int main(int argc, char **argv)

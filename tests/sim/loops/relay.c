@@ -23,6 +23,8 @@
  */
 #include "relay/relay.h"
 #include "base/fail.h"
+#include "inner.h"
+#include "play.h"
 #include "seeds.h"
 #include "threads.h"
 
@@ -37,6 +39,7 @@
 #define AGGREGATES 4
 #define ROWS       40
 #define LETTERS    4 /* with one sink */
+#define RELAYS     3
 #define CALM_US    (25 * SECOND)
 #define REST_US    (600 * SECOND)
 #define DRAIN_US   (18 * SECOND)
@@ -66,11 +69,10 @@ struct sent {
 struct link {
     struct hapax__sink sink;
     struct sent sent[LETTERS];
-    int sent_fd, stop_fd, notify_fd;
+    int sent_fd, notify_fd;
     bool listens;
     int64_t retry_us;
     uint32_t connection;
-    int64_t stop_us;
     int64_t until_us[PARTS]; /* of the leases that it was told of; 0: none */
     struct hapax__relay_stats stats;
 };
@@ -96,8 +98,8 @@ struct link {
 SEEDS_MARKS(MARKS)
 
 static struct world {
-    bool calm, stopping;
-    int procs_count, aggregates_count, rows_count, rows_planned;
+    struct play play;
+    int aggregates_count, rows_count, rows_planned;
     struct hapax__relay relay;
     struct link links[PROCS];
     struct row rows[ROWS];
@@ -121,7 +123,7 @@ static void notify_all(void)
 {
     uint64_t one = 1;
 
-    for (int p = 0; p < w.procs_count; p++)
+    for (int p = 0; p < w.play.procs_count; p++)
         if (sim_procs[p].alive && w.links[p].listens)
             (void)!write(w.links[p].notify_fd, &one, sizeof(one));
 }
@@ -181,7 +183,7 @@ static size_t living(int proc)
 {
     size_t n = 1;
 
-    for (int p = 0; p < w.procs_count; p++)
+    for (int p = 0; p < w.play.procs_count; p++)
         n += p != proc && sim_procs[p].alive;
     return n;
 }
@@ -364,11 +366,6 @@ enum hapax_error hapax__outbox_sweep(struct hapax__outbox *outbox, int64_t keep_
 
 /* ---- the listener ------------------------------------------------------------------------ */
 
-/* The linker's names, which no header declares. */
-#define WRAPPED(type, name, ...)                                                                   \
-    type __wrap_##name(__VA_ARGS__);                                                               \
-    type __wrap_##name(__VA_ARGS__)
-
 WRAPPED(enum hapax_error, hapax__pg_uri, struct hapax__pg_uri *out, const char *uri,
         char text[HAPAX_TEXT_MAX])
 {
@@ -487,7 +484,7 @@ static void sink_pump(struct hapax__sink *sink)
     sink->connected = sim_now_us >= w.broker_down_until_us;
     link->retry_us = sim_now_us + between(10 * MS, 300 * MS);
     snprintf(sink->text, sizeof(sink->text), "away");
-    sim_procs[process_now()].no_memory = w.calm ? 0 : w.no_memory;
+    sim_procs[process_now()].no_memory = play_calm ? 0 : w.no_memory;
 }
 
 struct on_its_way {
@@ -632,16 +629,16 @@ static void relay_main(int proc)
 
     link->sent_fd = eventfd(0, 0);
     link->notify_fd = eventfd(0, 0);
-    link->stop_fd = relay.stop_fd = eventfd(0, 0);
+    stops[proc].fd = relay.stop_fd = eventfd(0, 0);
     relay.log = log_line;
     error = hapax__relay_run(&relay, &link->stats, text);
     if (error != HAPAX_ERR_NONE && error != HAPAX_ERR_NOMEM)
         violate("a relay ends: %.100s", text);
-    if (error == HAPAX_ERR_NONE && link->stop_us == 0)
+    if (error == HAPAX_ERR_NONE && stops[proc].at_us == 0)
         violate("a relay ends, and was not told to");
     close(link->sent_fd);
     close(link->notify_fd);
-    close(link->stop_fd);
+    close(relay.stop_fd);
 }
 
 static void begin(int proc)
@@ -652,36 +649,12 @@ static void begin(int proc)
     process_begin(proc, relay_main);
 }
 
-static void begin_again(void *arg)
-{
-    int proc = (int)(intptr_t)arg;
-
-    pass_us(between(0, 2 * SECOND));
-    if (!w.stopping && !sim_procs[proc].alive)
-        begin(proc);
-}
-
 static void over(int proc, bool killed)
 {
     if (killed)
         mark(MARK_killed);
     w.links[proc].listens = false;
-    w.links[proc].stop_fd = 0;
-    if (!w.stopping)
-        world_thread(begin_again, (void *)(intptr_t)proc);
-}
-
-static void stop(int proc)
-{
-    struct link *link = &w.links[proc];
-    uint64_t one = 1;
-
-    if (!sim_procs[proc].alive || link->stop_fd == 0 || link->stop_us > 0)
-        return;
-    say("        STOP p%d", proc);
-    mark(MARK_drained);
-    link->stop_us = sim_now_us;
-    (void)!write(link->stop_fd, &one, sizeof(one));
+    play_over(proc);
 }
 
 /* ---- the world --------------------------------------------------------------------------- */
@@ -694,8 +667,10 @@ static void something_happens(int proc)
         mark(MARK_stopped);
         process_stop(proc, between(10 * MS, 6 * SECOND));
     }
-    if (chance(w.drains))
-        stop(proc);
+    if (chance(w.drains)) {
+        mark(MARK_drained);
+        play_stop(proc);
+    }
     if (chance(w.outages)) {
         say("        DATABASE AWAY");
         w.database_down_until_us = sim_now_us + between(10 * MS, 5 * SECOND);
@@ -703,36 +678,13 @@ static void something_happens(int proc)
     if (chance(w.outages)) {
         mark(MARK_broker_away);
         w.broker_down_until_us = sim_now_us + between(10 * MS, chance(200) ? CALM_US : 5 * SECOND);
-        for (int p = 0; p < w.procs_count; p++)
+        for (int p = 0; p < w.play.procs_count; p++)
             cut(p);
     }
     if (chance(w.outages))
         cut(proc);
     if (chance(w.refusals))
         w.refused_until_us[between(0, AGGREGATES - 1)] = sim_now_us + between(10 * MS, 5 * SECOND);
-}
-
-static void chaos(void *arg)
-{
-    (void)arg;
-    while (!w.calm) {
-        pass_us(between(0, 600 * MS));
-        if (!w.calm)
-            something_happens((int)between(0, w.procs_count - 1));
-    }
-}
-
-static void watchman(void *arg)
-{
-    (void)arg;
-    for (;;) {
-        pass_us(500 * MS);
-        for (int p = 0; p < w.procs_count; p++)
-            if (sim_procs[p].alive && w.links[p].stop_us > 0 &&
-                sim_now_us > w.links[p].stop_us + sim_procs[p].stopped_us + DRAIN_US)
-                violate("p%d was told to stop %lld s ago", p,
-                        (long long)((sim_now_us - w.links[p].stop_us) / SECOND));
-    }
 }
 
 /* One transaction with one or two messages of an aggregate, whose lock it has to its end. */
@@ -769,9 +721,32 @@ static void producer(void *arg)
     }
 }
 
-static unsigned rate(bool all, unsigned most)
+static void calm(void)
 {
-    return all || chance(500) ? (unsigned)between(0, most) : 0;
+    w.unavailable = w.answer_lost = w.late = w.slow = w.letter_lost = w.letter_lost_published =
+        w.sink_full = w.silent = w.no_memory = 0;
+    w.database_down_until_us = w.broker_down_until_us = 0;
+    memset(w.refused_until_us, 0, sizeof(w.refused_until_us));
+    marks[MARK_no_memory] += sim_no_memory;
+}
+
+static int not_over(void)
+{
+    for (int i = 0; i < w.rows_count; i++)
+        if (w.rows[i].state == OPEN || w.rows[i].state == WAITS)
+            return i + 1;
+    return w.rows_count < w.rows_planned ? w.rows_count + 1 : 0;
+}
+
+static bool is_over(void)
+{
+    return not_over() == 0;
+}
+
+static void violate_rest(void)
+{
+    violate("row %d is not at its end %lld s after the faults", not_over(),
+            (long long)(REST_US / SECOND));
 }
 
 static void draw_world(void)
@@ -779,23 +754,31 @@ static void draw_world(void)
     bool all = chance(200);
 
     memset(&w, 0, sizeof(w));
-    w.procs_count = (int)between(1, PROCS);
+    w.play = (struct play){.procs_count = (int)between(1, RELAYS),
+                           .calm_us = CALM_US,
+                           .rest_us = REST_US,
+                           .drain_us = DRAIN_US,
+                           .begin = begin,
+                           .happens = something_happens,
+                           .calm = calm,
+                           .is_over = is_over,
+                           .not_over = violate_rest};
     w.aggregates_count = (int)between(1, AGGREGATES);
     w.rows_planned = (int)between(1, ROWS);
-    w.unavailable = rate(all, 150);
-    w.answer_lost = rate(all, 150);
-    w.late = rate(all, 100);
-    w.slow = rate(all, 200);
-    w.letter_lost = rate(all, 300);
-    w.letter_lost_published = rate(all, 300);
-    w.sink_full = rate(all, 500);
-    w.silent = rate(all, 50);
+    w.unavailable = play_rate(all, 150);
+    w.answer_lost = play_rate(all, 150);
+    w.late = play_rate(all, 100);
+    w.slow = play_rate(all, 200);
+    w.letter_lost = play_rate(all, 300);
+    w.letter_lost_published = play_rate(all, 300);
+    w.sink_full = play_rate(all, 500);
+    w.silent = play_rate(all, 50);
     w.no_memory = chance(150) ? (unsigned)between(1, 60) : 0;
-    w.kills = rate(all, 200);
-    w.stops = rate(all, 150);
-    w.drains = rate(all, 100);
-    w.outages = rate(all, 100);
-    w.refusals = rate(all, 200);
+    w.kills = play_rate(all, 200);
+    w.stops = play_rate(all, 150);
+    w.drains = play_rate(all, 100);
+    w.outages = play_rate(all, 100);
+    w.refusals = play_rate(all, 200);
     hapax__relay_init(&w.relay);
     w.relay.from = "postgres://db/outbox";
     w.relay.to = "sim:";
@@ -808,73 +791,13 @@ static void draw_world(void)
     hapax__source_use(NULL, &sim_sink);
 }
 
-static void begin_calm(void)
-{
-    say("        CALM");
-    w.calm = true;
-    w.unavailable = w.answer_lost = w.late = w.slow = w.letter_lost = w.letter_lost_published =
-        w.sink_full = w.silent = w.no_memory = 0;
-    w.database_down_until_us = w.broker_down_until_us = 0;
-    memset(w.refused_until_us, 0, sizeof(w.refused_until_us));
-    marks[MARK_no_memory] += sim_no_memory;
-    for (int p = 0; p < w.procs_count; p++) {
-        sim_procs[p].dies_in = sim_procs[p].no_memory = 0;
-        if (sim_procs[p].stopped_until_us > sim_now_us)
-            sim_procs[p].stopped_until_us = sim_now_us;
-    }
-}
-
-static int not_over(void)
-{
-    for (int i = 0; i < w.rows_count; i++)
-        if (w.rows[i].state == OPEN || w.rows[i].state == WAITS)
-            return i + 1;
-    return w.rows_count < w.rows_planned ? w.rows_count + 1 : 0;
-}
-
-static void stop_all(void *arg)
-{
-    (void)arg;
-    for (int p = 0; p < w.procs_count; p++)
-        stop(p);
-}
-
-static bool any_alive(void)
-{
-    bool alive = false;
-
-    for (int p = 0; p < w.procs_count; p++)
-        alive |= sim_procs[p].alive;
-    return alive;
-}
-
 static void schedule(uint64_t seed)
 {
-    int64_t end_us;
-
     threads_reset(seed);
     draw_world();
     process_over = over;
     world_thread(producer, NULL);
-    world_thread(chaos, NULL);
-    world_thread(watchman, NULL);
-    for (int p = 0; p < w.procs_count; p++)
-        begin(p);
-    threads_run(CALM_US);
-    begin_calm();
-    while (!sim_failed && not_over() && sim_now_us < CALM_US + REST_US)
-        threads_run(sim_now_us + SECOND);
-    if (!sim_failed && not_over())
-        violate("row %d is not at its end %lld s after the faults", not_over(),
-                (long long)(REST_US / SECOND));
-    w.stopping = true;
-    end_us = sim_now_us + DRAIN_US + SECOND;
-    while (!sim_failed && any_alive() && sim_now_us < end_us) {
-        world_thread(stop_all, NULL); /* again: one may have begun just now */
-        threads_run(sim_now_us + SECOND);
-    }
-    if (!sim_failed && any_alive())
-        violate("a relay does not end");
+    play_run(&w.play);
 }
 
 int main(int argc, char **argv)

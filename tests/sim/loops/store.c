@@ -16,9 +16,12 @@
 #define REPLY_US  (40 * MS) /* how long a handle waits for a reply */
 #define LATE_US   (2 * SECOND)
 #define BATCH_MAX 16
+#define UNDOS     256 /* writes that are not synced */
+#define LOSSES    1024
 
 struct kept {
     bool used, present;
+    uint64_t number; /* of the write that made it so */
     struct hapax_record record;
     uint8_t bytes[5][BYTES]; /* what its spans point to */
 };
@@ -33,13 +36,38 @@ struct late {
 
 struct sim_store sim_store;
 void (*sim_store_judged)(const struct hapax_op *op);
+void (*sim_disk_lost)(uint64_t from);
 
 static struct kept kept[RECORDS];
+
+/* What a write that is not synced has replaced. */
+struct undo {
+    uint64_t number;
+    struct kept *kept;
+    struct kept before;
+};
+
+/* Writes from `from` to `to` are gone. */
+struct loss {
+    uint64_t from, to;
+};
+
+static struct disk {
+    bool open;
+    int proc;
+    uint64_t number, durable; /* writes */
+    size_t undo_n, loss_n;
+    struct undo undo[UNDOS];
+    struct loss loss[LOSSES];
+} disk;
 
 void sim_store_reset(void)
 {
     memset(&sim_store, 0, sizeof(sim_store));
     memset(kept, 0, sizeof(kept));
+    disk.open = false;
+    disk.number = disk.durable = 0;
+    disk.undo_n = disk.loss_n = 0;
 }
 
 static struct kept *find(const struct hapax_id *id)
@@ -49,6 +77,8 @@ static struct kept *find(const struct hapax_id *id)
     while (i < RECORDS && kept[i].used && memcmp(&kept[i].record.id, id, sizeof(*id)) != 0)
         i++;
     assert(i < RECORDS);
+    kept[i].used = true;
+    kept[i].record.id = *id;
     return &kept[i];
 }
 
@@ -56,7 +86,12 @@ const struct hapax_record *sim_store_record(const struct hapax_id *id)
 {
     const struct kept *one = find(id);
 
-    return one->used && one->present ? &one->record : NULL;
+    return one->present ? &one->record : NULL;
+}
+
+uint64_t sim_store_number(const struct hapax_id *id)
+{
+    return find(id)->number;
 }
 
 static int64_t clock_us(void)
@@ -72,6 +107,31 @@ static void keep(struct hapax_span *span, uint8_t to[BYTES])
     span->ptr = to;
 }
 
+/* What the spans of a record point to is beside it. */
+static void restore(struct kept *to, const struct kept *from)
+{
+    *to = *from;
+    keep(&to->record.scope, to->bytes[0]);
+    keep(&to->record.what, to->bytes[1]);
+    keep(&to->record.resolved_by, to->bytes[2]);
+    keep(&to->record.outcome.headers, to->bytes[3]);
+    keep(&to->record.outcome.body, to->bytes[4]);
+}
+
+static void remember(struct kept *one)
+{
+    struct undo *undo;
+
+    if (!disk.open)
+        return;
+    assert(disk.undo_n < UNDOS);
+    undo = &disk.undo[disk.undo_n++];
+    undo->number = ++disk.number;
+    undo->kept = one;
+    restore(&undo->before, one);
+    one->number = undo->number;
+}
+
 static void judge(struct hapax_op *op)
 {
     struct kept *one = find(&op->id);
@@ -79,6 +139,8 @@ static void judge(struct hapax_op *op)
     enum hapax__write write =
         hapax__machine(one->present ? &one->record : NULL, op, clock_us(), &next);
 
+    if (write != HAPAX__KEEP)
+        remember(one);
     if (write == HAPAX__WRITE) {
         one->record = next;
         keep(&one->record.scope, one->bytes[0]);
@@ -87,9 +149,6 @@ static void judge(struct hapax_op *op)
         keep(&one->record.outcome.headers, one->bytes[3]);
         keep(&one->record.outcome.body, one->bytes[4]);
     }
-    if (!one->used)
-        one->record.id = op->id;
-    one->used = true;
     one->present = write == HAPAX__WRITE || (one->present && write == HAPAX__KEEP);
     say("        store: op %d of id %02x: %s, attempt %u spent %u %s", (int)op->kind,
         op->id.bytes[0], hapax_verdict_name(op->verdict), one->record.attempt, one->record.spent,
@@ -209,7 +268,154 @@ static const struct hapax_store_type type = {
     .close = store_close,
 };
 
+/* ---- the disk ---------------------------------------------------------------------------- */
+
+static void synced(uint64_t number)
+{
+    size_t n = 0;
+
+    while (n < disk.undo_n && disk.undo[n].number <= number)
+        n++;
+    for (size_t i = n; i < disk.undo_n; i++) {
+        disk.undo[i - n].number = disk.undo[i].number;
+        disk.undo[i - n].kept = disk.undo[i].kept;
+        restore(&disk.undo[i - n].before, &disk.undo[i].before);
+    }
+    disk.undo_n -= n;
+    if (number > disk.durable)
+        disk.durable = number;
+}
+
+/* Of the writes that are not synced the last ones are lost, some or all. */
+static unsigned lose(void)
+{
+    size_t stay = disk.undo_n > 0 ? (size_t)between(0, (int64_t)disk.undo_n - 1) : 0;
+    unsigned n = (unsigned)(disk.undo_n - stay);
+
+    if (n == 0)
+        return 0;
+    say("        DISK: %u writes are lost", n);
+    if (sim_disk_lost)
+        sim_disk_lost(disk.undo[stay].number);
+    assert(disk.loss_n < LOSSES);
+    disk.loss[disk.loss_n++] = (struct loss){disk.undo[stay].number, disk.number};
+    while (disk.undo_n > stay) {
+        const struct undo *undo = &disk.undo[--disk.undo_n];
+
+        restore(undo->kept, &undo->before);
+    }
+    synced(disk.number);
+    return n;
+}
+
+int sim_disk_of(void)
+{
+    return disk.open ? disk.proc : -1;
+}
+
+unsigned sim_disk_dead(bool power)
+{
+    unsigned n = power ? lose() : 0;
+
+    synced(disk.number);
+    disk.open = false;
+    return n;
+}
+
+static enum hapax_error disk_open(struct hapax_store **out, const char *uri,
+                                  char text[HAPAX_TEXT_MAX])
+{
+    step();
+    if (disk.open)
+        return hapax__fail(text, HAPAX_ERR_REFUSED, "another process has it");
+    disk.open = store_open(out, uri, text) == HAPAX_ERR_NONE;
+    disk.proc = process_now();
+    return disk.open ? HAPAX_ERR_NONE : HAPAX_ERR_NOMEM;
+}
+
+static enum hapax_error disk_judge(struct hapax_store *store, struct hapax_op *ops, size_t n,
+                                   uint64_t *rests)
+{
+    enum hapax_error error = HAPAX_ERR_NONE;
+
+    sim_store.batches++;
+    if (chance(sim_store.refused) || disk.undo_n + n > UNDOS)
+        return fail(store, ops, n, HAPAX_ERR_UNAVAILABLE);
+    for (size_t i = 0; i < n; i++) {
+        const struct kept *one;
+
+        judge(&ops[i]);
+        one = find(&ops[i].id);
+        rests[i] = one->number > disk.durable ? one->number : 0;
+        if (!hapax__store_keep(store, &ops[i]))
+            error = HAPAX_ERR_INDETERMINATE;
+    }
+    if (!chance(sim_store.reply_lost))
+        return error;
+    for (size_t i = 0; i < n; i++)
+        hapax__op_preset(&ops[i]);
+    return fail(store, ops, n, HAPAX_ERR_INDETERMINATE);
+}
+
+static bool is_lost(uint64_t number)
+{
+    for (size_t i = 0; i < disk.loss_n; i++)
+        if (number >= disk.loss[i].from && number <= disk.loss[i].to)
+            return true;
+    return false;
+}
+
+static enum hapax_error disk_sync(struct hapax_store *store, uint64_t number,
+                                  char text[HAPAX_TEXT_MAX])
+{
+    uint64_t until = disk.number;
+
+    (void)store;
+    if (number > disk.durable) {
+        pass_us(chance(sim_store.sync_slow) ? between(0, 3 * SECOND) : between(0, 5 * MS));
+        if (chance(sim_store.sync_failed)) {
+            sim_store.syncs_failed++;
+            (void)lose();
+        } else {
+            synced(until);
+        }
+    }
+    if (is_lost(number))
+        return hapax__fail(text, HAPAX_ERR_INDETERMINATE, "the disk failed");
+    return HAPAX_ERR_NONE;
+}
+
+static enum hapax_error disk_run(struct hapax_store *store, struct hapax_op *ops, size_t n)
+{
+    uint64_t rests[BATCH_MAX];
+    enum hapax_error error = disk_judge(store, ops, n, rests);
+
+    synced(disk.number);
+    return error;
+}
+
+static void disk_close(struct hapax_store *store)
+{
+    synced(disk.number);
+    disk.open = false;
+    free(store);
+}
+
+static const struct hapax_store_type disk_type = {
+    .scheme = "disk",
+    .batch_max = BATCH_MAX,
+    .body_max = BYTES,
+    .serial = true,
+    .open = disk_open,
+    .run = disk_run,
+    .judge = disk_judge,
+    .sync = disk_sync,
+    .check = check,
+    .close = disk_close,
+};
+
 __attribute__((constructor)) static void use(void)
 {
     hapax__store_add(&type);
+    hapax__store_add(&disk_type);
 }

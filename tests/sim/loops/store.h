@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The store of the simulated processes, `sim:`. It is the machine, over a network that loses,
- * delays and repeats. It outlives all processes.
+ * The stores of the simulated processes, which outlive all of them. Both are the machine, over the
+ * same records. `sim:` stands behind a network that loses, delays and repeats. `disk:` is in the
+ * process, which must be alone. It judges at once, and what it wrote is durable when it was synced;
+ * when a sync fails, or the power does, writes that were not are lost.
  */
 #ifndef HAPAX_TESTS_SIM_LOOPS_STORE_H
 #define HAPAX_TESTS_SIM_LOOPS_STORE_H
@@ -18,6 +20,9 @@ struct sim_store {
     int64_t jump_us; /* of its clock */
     int drift; /* in 1024ths */
     uint64_t batches;
+    /* Of `disk:`, 1000ths: of syncs that fail, and that take long. */
+    unsigned sync_failed, sync_slow;
+    unsigned syncs_failed; /* how often it came to that */
 };
 extern struct sim_store sim_store;
 
@@ -28,5 +33,18 @@ const struct hapax_record *sim_store_record(const struct hapax_id *id);
 
 /* Called after each op that was judged, with its verdict. */
 extern void (*sim_store_judged)(const struct hapax_op *op);
+
+/* The process that has the disk; -1: none. */
+int sim_disk_of(void);
+
+/* The process that has the disk is dead, and its machine perhaps, too: then the last writes that
+ * were not synced are lost. Returns how many. */
+unsigned sim_disk_dead(bool power);
+
+/* Called when the disk loses its last writes, from this one on. */
+extern void (*sim_disk_lost)(uint64_t from);
+
+/* The write to the disk that made the record what it is; 0: there was none. */
+uint64_t sim_store_number(const struct hapax_id *id);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "threads.h"
 
+#include "inner.h"
+
 #include <assert.h>
-#include <errno.h>
-#include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <setjmp.h>
@@ -19,9 +19,8 @@
 
 #define THREADS    128
 #define STACK      (128u << 10)
-#define FDS        64
-#define FD_FIRST   5000
-#define MEMORY     ((size_t)16 << 20) /* of one life of a process */
+#define MEMORY     ((size_t)96 << 20) /* of one life of a process */
+#define FILLED     ((size_t)4 << 10) /* so much of a block is overwritten, and its end */
 #define STEPS_MAX  2000000u
 #define EPOCH_US   INT64_C(1700000000000000)
 #define NEVER      INT64_MAX
@@ -39,12 +38,6 @@ struct thread {
     void *arg;
     ucontext_t first;
     jmp_buf env;
-};
-
-struct descriptor {
-    bool used;
-    int proc;
-    uint64_t value;
 };
 
 /* What stands in the memory of a pthread_mutex_t or a sem_t. */
@@ -67,7 +60,6 @@ static uint32_t lives[THREADS]; /* which thread of this number it is */
 static struct thread *running;
 static jmp_buf scheduler;
 static uint8_t *stacks;
-static struct descriptor fds[FDS];
 static uint8_t *memory[PROCS];
 static size_t memory_used[PROCS];
 static unsigned steps;
@@ -173,6 +165,30 @@ static unsigned wake_all(const void *what, unsigned most)
 void pass_us(int64_t us)
 {
     wait_until(sim_now_us + us, NULL);
+}
+
+void wait_for_fds(struct pollfd *all, nfds_t n, int64_t until_us)
+{
+    running->fds = all;
+    running->fd_count = n;
+    wait_until(until_us, NULL);
+    running->fds = NULL;
+    running->fd_count = 0;
+}
+
+static bool polls(const struct thread *thread, int fd)
+{
+    for (nfds_t i = 0; i < thread->fd_count; i++)
+        if (thread->fds[i].fd == fd)
+            return true;
+    return false;
+}
+
+void wake_who_polls(int fd)
+{
+    for (int i = 0; i < THREADS; i++)
+        if (threads[i].used && !threads[i].ended && threads[i].fds && polls(&threads[i], fd))
+            wake(&threads[i]);
 }
 
 void step(void)
@@ -288,7 +304,7 @@ void threads_reset(uint64_t seed)
         }
     }
     memset(threads, 0, sizeof(threads));
-    memset(fds, 0, sizeof(fds));
+    fds_reset();
     memset(sim_procs, 0, sizeof(sim_procs));
     memset(memory_used, 0, sizeof(memory_used));
     sim_random = seed * UINT64_C(0xd1342543de82ef95) + 1;
@@ -301,6 +317,34 @@ void threads_reset(uint64_t seed)
 
 /* ---- processes --------------------------------------------------------------------------- */
 
+/* What stands before each block. */
+struct block {
+    size_t size;
+    bool freed;
+};
+
+/* The whole of a large block would take most of the time. */
+static void fill(uint8_t *at, size_t size, int with)
+{
+    if (size <= 2 * FILLED) {
+        memset(at, with, size);
+        return;
+    }
+    memset(at, with, FILLED);
+    memset(at + size - FILLED, with, FILLED);
+}
+
+/* Who still reads what a dead process has had is to notice. */
+static void spoil(int proc)
+{
+    for (size_t at = 0; at < memory_used[proc];) {
+        struct block *block = (struct block *)(void *)(memory[proc] + at);
+
+        fill((uint8_t *)(block + 1), block->size, 0xdb);
+        at += ALIGNED(block->size) + sizeof(*block);
+    }
+}
+
 static void forget(int proc, bool killed)
 {
     sim_procs[proc].alive = false;
@@ -309,13 +353,10 @@ static void forget(int proc, bool killed)
             threads[i].ended = true;
             threads[i].used = &threads[i] == running;
         }
-    for (int i = 0; i < FDS; i++)
-        if (fds[i].proc == proc)
-            fds[i].used = false;
+    fds_forget(proc);
     if (process_over)
         process_over(proc, killed);
-    /* Who still reads what a dead process has had is to notice. */
-    memset(memory[proc], 0xdb, memory_used[proc]);
+    spoil(proc);
 }
 
 void process_kill(int proc)
@@ -348,6 +389,8 @@ static void *process_main(void *arg)
         if (threads[i].used && !threads[i].ended && threads[i].proc == proc &&
             &threads[i] != running)
             violate("a thread is left when its process has ended");
+    if (fds_of(proc) > 0)
+        violate("a descriptor is left when its process has ended");
     forget(proc, false);
     return NULL;
 }
@@ -395,13 +438,7 @@ void world_thread(void (*run)(void *arg), void *arg)
 
 /* ---- the calls --------------------------------------------------------------------------- */
 
-/* The linker's names, which no header declares. */
-#define WRAPPED(type, name, ...)                                                                   \
-    type __wrap_##name(__VA_ARGS__);                                                               \
-    type __real_##name(__VA_ARGS__);                                                               \
-    type __wrap_##name(__VA_ARGS__)
-
-static bool ours(void)
+bool ours(void)
 {
     return running != NULL;
 }
@@ -572,154 +609,6 @@ WRAPPED(int, pthread_sigmask, int how, const sigset_t *set, sigset_t *old)
     return ours() ? 0 : __real_pthread_sigmask(how, set, old);
 }
 
-/* ---- descriptors ------------------------------------------------------------------------- */
-
-static struct descriptor *descriptor_of(int fd)
-{
-    struct descriptor *one = &fds[fd - FD_FIRST];
-
-    assert(fd >= FD_FIRST && fd < FD_FIRST + FDS && one->used);
-    return one;
-}
-
-static bool is_ours(int fd)
-{
-    return ours() && fd >= FD_FIRST;
-}
-
-WRAPPED(int, eventfd, unsigned value, int flags)
-{
-    int i = 0;
-
-    if (!ours())
-        return __real_eventfd(value, flags);
-    while (i < FDS && fds[i].used)
-        i++;
-    assert(i < FDS);
-    fds[i] = (struct descriptor){true, running->proc, value};
-    return FD_FIRST + i;
-}
-
-WRAPPED(int, close, int fd)
-{
-    if (!is_ours(fd))
-        return __real_close(fd);
-    descriptor_of(fd)->used = false;
-    return 0;
-}
-
-WRAPPED(ssize_t, read, int fd, void *to, size_t size)
-{
-    struct descriptor *one;
-
-    if (!is_ours(fd))
-        return __real_read(fd, to, size);
-    step();
-    one = descriptor_of(fd);
-    assert(size == sizeof(one->value));
-    if (one->value == 0) {
-        errno = EAGAIN;
-        return -1;
-    }
-    memcpy(to, &one->value, sizeof(one->value));
-    one->value = 0;
-    return (ssize_t)sizeof(one->value);
-}
-
-WRAPPED(ssize_t, __read_chk, int fd, void *to, size_t size, size_t room)
-{
-    return is_ours(fd) ? __wrap_read(fd, to, size) : __real___read_chk(fd, to, size, room);
-}
-
-static bool polls(const struct thread *thread, int fd)
-{
-    for (nfds_t i = 0; i < thread->fd_count; i++)
-        if (thread->fds[i].fd == fd)
-            return true;
-    return false;
-}
-
-WRAPPED(ssize_t, write, int fd, const void *from, size_t size)
-{
-    struct descriptor *one;
-    uint64_t more;
-
-    if (!is_ours(fd))
-        return __real_write(fd, from, size);
-    one = descriptor_of(fd);
-    assert(size == sizeof(more));
-    memcpy(&more, from, sizeof(more));
-    one->value += more;
-    for (int i = 0; i < THREADS; i++)
-        if (threads[i].used && !threads[i].ended && threads[i].fds && polls(&threads[i], fd))
-            wake(&threads[i]);
-    step();
-    return (ssize_t)size;
-}
-
-static int look(struct pollfd *all, nfds_t n)
-{
-    int ready = 0;
-
-    for (nfds_t i = 0; i < n; i++) {
-        all[i].revents = 0;
-        if (all[i].fd >= 0 && descriptor_of(all[i].fd)->value > 0)
-            all[i].revents = POLLIN;
-        ready += all[i].revents != 0;
-    }
-    return ready;
-}
-
-static int poll_until(struct pollfd *all, nfds_t n, int64_t until_us)
-{
-    int ready;
-
-    step();
-    while ((ready = look(all, n)) == 0 && sim_now_us < until_us) {
-        running->fds = all;
-        running->fd_count = n;
-        wait_until(until_us, NULL);
-        running->fds = NULL;
-        running->fd_count = 0;
-    }
-    return ready;
-}
-
-/* A process may be late for its timer. */
-static int64_t timer(int64_t us)
-{
-    return us <= 0 ? sim_now_us : sim_now_us + us + between(0, 100);
-}
-
-WRAPPED(int, ppoll, struct pollfd *all, nfds_t n, const struct timespec *timeout,
-        const sigset_t *mask)
-{
-    if (!ours())
-        return __real_ppoll(all, n, timeout, mask);
-    return poll_until(all, n,
-                      timeout ? timer((int64_t)timeout->tv_sec * SECOND + timeout->tv_nsec / 1000)
-                              : NEVER);
-}
-
-WRAPPED(int, __ppoll_chk, struct pollfd *all, nfds_t n, const struct timespec *timeout,
-        const sigset_t *mask, size_t room)
-{
-    return ours() ? __wrap_ppoll(all, n, timeout, mask)
-                  : __real___ppoll_chk(all, n, timeout, mask, room);
-}
-
-WRAPPED(int, poll, struct pollfd *all, nfds_t n, int timeout_ms)
-{
-    if (!ours())
-        return __real_poll(all, n, timeout_ms);
-    return poll_until(all, n, timeout_ms < 0 ? NEVER : timer(timeout_ms * MS));
-}
-
-WRAPPED(int, __poll_chk, struct pollfd *all, nfds_t n, int timeout_ms, size_t room)
-{
-    return ours() ? __wrap_poll(all, n, timeout_ms) : __real___poll_chk(all, n, timeout_ms, room);
-}
-
 /* ---- clocks, random bytes, memory -------------------------------------------------------- */
 
 WRAPPED(int, clock_gettime, clockid_t id, struct timespec *out)
@@ -756,8 +645,8 @@ static bool has_memory(void)
 WRAPPED(void *, malloc, size_t size)
 {
     int proc = process_now();
-    size_t whole = ALIGNED(size) + 16;
-    uint8_t *at;
+    size_t whole = ALIGNED(size) + sizeof(struct block);
+    struct block *block;
 
     if (!has_memory())
         return __real_malloc(size);
@@ -769,11 +658,11 @@ WRAPPED(void *, malloc, size_t size)
         violate("a process takes more than %zu bytes", MEMORY);
         give_turn();
     }
-    at = memory[proc] + memory_used[proc];
+    block = (struct block *)(void *)(memory[proc] + memory_used[proc]);
     memory_used[proc] += whole;
-    memcpy(at, &size, sizeof(size));
-    memset(at + 16, 0xa5, size);
-    return at + 16;
+    *block = (struct block){size, false};
+    fill((uint8_t *)(block + 1), size, 0xa5);
+    return block + 1;
 }
 
 WRAPPED(void *, calloc, size_t n, size_t size)
@@ -794,23 +683,17 @@ static bool is_in_memory(const uint8_t *at)
     return false;
 }
 
-static size_t size_at(const uint8_t *at)
-{
-    size_t size;
-
-    memcpy(&size, at - 16, sizeof(size));
-    return size;
-}
-
 WRAPPED(void, free, void *at)
 {
+    struct block *block = (struct block *)at - 1;
+
     if (!is_in_memory(at)) {
         __real_free(at);
         return;
     }
-    assert(size_at(at) != SIZE_MAX); /* freed before */
-    memset(at, 0xdd, size_at(at));
-    memset((uint8_t *)at - 16, 0xff, sizeof(size_t));
+    assert(!block->freed);
+    block->freed = true;
+    fill(at, block->size, 0xdd);
 }
 
 WRAPPED(void *, realloc, void *at, size_t size)
@@ -821,7 +704,9 @@ WRAPPED(void *, realloc, void *at, size_t size)
         return __real_realloc(at, size);
     to = __wrap_malloc(size);
     if (to && at) {
-        memcpy(to, at, size_at(at) < size ? size_at(at) : size);
+        size_t before = ((struct block *)at - 1)->size;
+
+        memcpy(to, at, before < size ? before : size);
         __wrap_free(at);
     }
     return to;

@@ -2,7 +2,7 @@
  *
  * Threads of the product under the simulator's clock and chance. The product's code is linked as it
  * is. The linker sends its calls of pthread_*(), sem_*(), eventfd(), read(), write(), poll(),
- * clock_gettime(), getrandom() and malloc() here (--wrap). Each thread is a coroutine, and one runs
+ * clock_gettime(), getrandom() and malloc() here and to fds.c (--wrap). Each thread is a coroutine, and one runs
  * at a time; each such call may give the turn to another. No time passes while code runs, but for
  * what a change of turns draws. So one seed is one schedule.
  *
@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define PROCS     3
+#define PROCS     5
 #define THE_WORLD PROCS /* whose threads are the test's own: nothing kills them */
 #define MS        INT64_C(1000)
 #define SECOND    (1000 * MS)
