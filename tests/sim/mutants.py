@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 
-from mutants_loops import LOOPS
+from mutants_loops import LOOPS, SCHEDULES
 
 CORE = ["breaker", "class", "drive", "flow", "limit", "waiters", "trace", "machine", "record", "policy",
         "id", "../base/units"]
@@ -621,7 +621,7 @@ def main():
     here = f"{args.root}/tests/sim"
     if args.loops:
         plays = [([f"{here}/loops/{n}.c" for n in (name, *WORLD)], mutants,
-                  ["--schedules", str(min(args.schedules, 30000))], ["--schedules", "300"],
+                  ["--schedules", str(min(args.schedules, SCHEDULES[name]))], ["--schedules", "100"],
                   loop_libraries(args.root, args.loops, name)) for name, mutants in LOOPS.items()]
     elif args.small:
         plays = [(core + [f"{here}/{n}.c" for n in SMALL], MUTANTS, args.small.split(), args.small.split(), LIBRARIES)]

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a schedule of simulated processes goes through: all begin, and faults happen to them; then comes
- * the calm, in which all must come to its end; last, all are told to stop, and must end.
+ * What a schedule of simulated processes goes through: all begin, and faults happen to them; then
+ * comes the calm, in which all must come to its end; last, all are told to stop, and must end.
  */
 #ifndef HAPAX_TESTS_SIM_LOOPS_PLAY_H
 #define HAPAX_TESTS_SIM_LOOPS_PLAY_H

@@ -22,6 +22,7 @@
 #define MEMORY     ((size_t)96 << 20) /* of one life of a process */
 #define FILLED     ((size_t)4 << 10) /* so much of a block is overwritten, and its end */
 #define STEPS_MAX  2000000u
+#define CLOCKS_MAX 100000u
 #define EPOCH_US   INT64_C(1700000000000000)
 #define NEVER      INT64_MAX
 #define CHANGES    60 /* 1000ths of calls that give the turn away */
@@ -62,7 +63,7 @@ static jmp_buf scheduler;
 static uint8_t *stacks;
 static uint8_t *memory[PROCS];
 static size_t memory_used[PROCS];
-static unsigned steps;
+static unsigned steps, clocks; /* calls; looks at a clock in one turn */
 
 /* ---- chance, rules ----------------------------------------------------------------------- */
 
@@ -251,6 +252,7 @@ static void enter(struct thread *thread)
 {
     end_sleep(&sim_procs[thread->proc]);
     running = thread;
+    clocks = 0;
     if (_setjmp(scheduler) == 0) {
         if (thread->started)
             _longjmp(thread->env, 1);
@@ -617,6 +619,10 @@ WRAPPED(int, clock_gettime, clockid_t id, struct timespec *out)
 
     if (!ours())
         return __real_clock_gettime(id, out);
+    if (++clocks > CLOCKS_MAX) {
+        violate("a loop turns for ever, and waits for nothing");
+        give_turn();
+    }
     us = sim_now_us + sim_procs[running->proc].offset_us + (id == CLOCK_REALTIME ? EPOCH_US : 0);
     if (id == CLOCK_MONOTONIC)
         us -= sim_procs[running->proc].slept_us;

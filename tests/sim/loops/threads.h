@@ -2,9 +2,9 @@
  *
  * Threads of the product under the simulator's clock and chance. The product's code is linked as it
  * is. The linker sends its calls of pthread_*(), sem_*(), eventfd(), read(), write(), poll(),
- * clock_gettime(), getrandom() and malloc() here and to fds.c (--wrap). Each thread is a coroutine, and one runs
- * at a time; each such call may give the turn to another. No time passes while code runs, but for
- * what a change of turns draws. So one seed is one schedule.
+ * clock_gettime(), getrandom() and malloc() here and to fds.c (--wrap). Each thread is a coroutine,
+ * and one runs at a time; each such call may give the turn to another. No time passes while code
+ * runs, but for what a change of turns draws. So one seed is one schedule.
  *
  * A process is its threads, its memory, its descriptors and its clocks. It may be killed in any
  * such call, stopped for a while, and begun anew.
