@@ -40,14 +40,14 @@ bool hapax__unbound(const struct hapax_record *record);
 bool hapax__outcome_same(const struct hapax_outcome *a, const struct hapax_outcome *b);
 
 /* Whether the record's retention is over: then it is absent. */
-bool hapax__expired(const struct hapax_record *record, int64_t now_us);
+HAPAX__SHARED bool hapax__expired(const struct hapax_record *record, int64_t now_us);
 
 /* When the record's retention is over; 0: never. A tombstone may stay behind for longer. */
 int64_t hapax__shown_until(const struct hapax_record *record);
 
 /* Whether the record is a tombstone: it was completed, and its retention is over, but not the time
  * for which its COMPLETE asked beyond that. Expired ones are no question here. */
-bool hapax__tombstone(const struct hapax_record *record, int64_t now_us);
+HAPAX__SHARED bool hapax__tombstone(const struct hapax_record *record, int64_t now_us);
 
 /* Takes the outcome from a tombstone, but for its status. */
 void hapax__bury(struct hapax_record *record);

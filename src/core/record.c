@@ -120,34 +120,40 @@ void hapax__record_encode(uint8_t *out, const struct hapax_record *record)
     assert(w.left == 0);
 }
 
-/* False: the version is not known. */
+/* False: the version is not known. Fields of fixed width come first, and are taken from a reader of
+ * their own: its end is known to the compiler, which then checks it for none of them. */
 static bool take_fields(struct hapax__reader *r, struct hapax_record *out)
 {
     unsigned version = hapax__take_u8(r), bits;
+    struct hapax__reader fixed = {NULL, FIXED_SIZE - 1, false};
 
     if (version < 1 || version > HAPAX__RECORD_VERSION)
         return false;
-    out->state = (enum hapax_state)hapax__take_u8(r);
-    bits = hapax__take_u8(r);
+    fixed.at = hapax__take(r, FIXED_SIZE - 1).ptr;
+    if (!fixed.at)
+        return true;
+    out->state = (enum hapax_state)hapax__take_u8(&fixed);
+    bits = hapax__take_u8(&fixed);
     out->hold = bits & BIT_HOLD;
     out->stale = bits & BIT_STALE;
     out->ran = bits & BIT_RAN;
     out->reruns = bits & BIT_RERUNS;
     out->outcome.body_kept = bits & BIT_BODY_KEPT;
     r->bad |= bits > (version == 1 ? BITS_V1 : BITS_ALL);
-    out->outcome.status = hapax__take_u16(r);
-    out->attempt = hapax__take_u32(r);
-    out->spent = hapax__take_u32(r);
-    out->fence = hapax__take_u64(r);
-    out->created_us = (int64_t)hapax__take_u64(r);
-    out->updated_us = (int64_t)hapax__take_u64(r);
-    out->lease_until_us = (int64_t)hapax__take_u64(r);
-    out->expires_us = (int64_t)hapax__take_u64(r);
-    out->retention_ms = (int64_t)hapax__take_u64(r);
-    out->resolved_us = (int64_t)hapax__take_u64(r);
-    hapax__take_into(r, out->mark.bytes, sizeof(out->mark.bytes));
-    hapax__take_into(r, out->fingerprint.bytes, sizeof(out->fingerprint.bytes));
-    hapax__take_into(r, out->caller.bytes, sizeof(out->caller.bytes));
+    out->outcome.status = hapax__take_u16(&fixed);
+    out->attempt = hapax__take_u32(&fixed);
+    out->spent = hapax__take_u32(&fixed);
+    out->fence = hapax__take_u64(&fixed);
+    out->created_us = (int64_t)hapax__take_u64(&fixed);
+    out->updated_us = (int64_t)hapax__take_u64(&fixed);
+    out->lease_until_us = (int64_t)hapax__take_u64(&fixed);
+    out->expires_us = (int64_t)hapax__take_u64(&fixed);
+    out->retention_ms = (int64_t)hapax__take_u64(&fixed);
+    out->resolved_us = (int64_t)hapax__take_u64(&fixed);
+    hapax__take_into(&fixed, out->mark.bytes, sizeof(out->mark.bytes));
+    hapax__take_into(&fixed, out->fingerprint.bytes, sizeof(out->fingerprint.bytes));
+    hapax__take_into(&fixed, out->caller.bytes, sizeof(out->caller.bytes));
+    assert(fixed.left == 0);
     out->scope = hapax__take(r, hapax__take_u8(r));
     out->resolved_by = hapax__take(r, hapax__take_u8(r));
     if (version > 1)
@@ -203,14 +209,10 @@ enum hapax_error hapax__record_decode(struct hapax_record *out, const struct hap
     return HAPAX_ERR_NONE;
 }
 
-bool hapax__record_peek(struct hapax_span bytes, enum hapax_state *state, int64_t *expires_us)
+bool hapax__record_peek(struct hapax_record *out, struct hapax_span bytes)
 {
     struct hapax__reader r = {bytes.ptr, bytes.len, false};
-    struct hapax_record record = {0};
 
-    if (!take_fields(&r, &record))
-        return false;
-    *state = record.state;
-    *expires_us = record.expires_us;
-    return !r.bad;
+    memset(out, 0, sizeof(*out));
+    return take_fields(&r, out) && !r.bad;
 }

@@ -22,9 +22,8 @@ HAPAX__SHARED void hapax__record_encode(uint8_t *out, const struct hapax_record 
 HAPAX__SHARED enum hapax_error
 hapax__record_decode(struct hapax_record *out, const struct hapax_id *id, struct hapax_span bytes);
 
-/* Reads state and expiry alone, without the checksum: for expiry filters that see every
- * record. False: not a record of this version. */
-HAPAX__SHARED bool hapax__record_peek(struct hapax_span bytes, enum hapax_state *state,
-                                      int64_t *expires_us);
+/* Reads a record without its id and without the checksum: for the filter that sees every record
+ * that is merged. What it says may be damaged. False: not a record of a version that is read. */
+HAPAX__SHARED bool hapax__record_peek(struct hapax_record *out, struct hapax_span bytes);
 
 #endif

@@ -17,18 +17,16 @@ static const struct hapax_id id = {{1, 2, 3}};
 
 static void try_decode(struct hapax_span bytes, bool sound)
 {
-    struct hapax_record record;
+    struct hapax_record record, seen;
     enum hapax_error error = hapax__record_decode(&record, &id, bytes);
-    enum hapax_state state = HAPAX_STATE_ABSENT;
-    int64_t expires_us = -1;
-    bool peeked = hapax__record_peek(bytes, &state, &expires_us);
+    bool peeked = hapax__record_peek(&seen, bytes);
     uint8_t *again;
 
     if (error != HAPAX_ERR_NONE) {
         assert(error == HAPAX_ERR_CORRUPT || error == HAPAX_ERR_UNSUPPORTED);
         return;
     }
-    assert(sound && peeked && state == record.state && expires_us == record.expires_us);
+    assert(sound && peeked && seen.state == record.state && seen.expires_us == record.expires_us);
     if (bytes.ptr[0] != HAPAX__RECORD_VERSION) /* written anew in another form */
         return;
     assert(hapax__record_size(&record) == bytes.len);

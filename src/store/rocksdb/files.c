@@ -75,17 +75,15 @@ static unsigned char drop_expired(void *state, int level, const char *key, size_
     const struct hapax__files *files = state;
     struct hapax_span bytes = {(const uint8_t *)value, value_len};
     int64_t now_us = atomic_load(&files->judged_us);
-    enum hapax_state record_state;
-    int64_t expires_us;
+    struct hapax_record record;
 
     (void)level;
     *changed = 0;
-    if (!hapax__record_peek(bytes, &record_state, &expires_us))
+    if (!hapax__record_peek(&record, bytes))
         return 0;
-    if (expires_us > 0 && expires_us <= now_us)
+    if (record.expires_us > 0 && record.expires_us <= now_us)
         return 1;
-    if (expires_us > 0 && record_state == HAPAX_STATE_COMPLETED && now_us > 0 &&
-        key_len == sizeof(struct hapax_id))
+    if (now_us > 0 && hapax__tombstone(&record, now_us) && key_len == sizeof(struct hapax_id))
         *changed = bury(key, bytes, now_us, new_value, new_len);
     return 0;
 }

@@ -14,6 +14,7 @@
  * The buffer of `records` is a hash table, which RocksDB sorts for an iterator over all ids. A
  * small buffer is sorted. A large one is walked bucket by bucket, each with a seek of its own. In a
  * small store most buckets are empty, so a walk counts these seeks too, and can end between ids.
+ * Rejected: bucket by bucket in every large store (docs/performance.md).
  *
  * Damage is passed over and told. A record that cannot be decoded has an id. A damaged block of a
  * file has not: RocksDB reads nothing of it, and cannot say where it ends. Hence seeks, first ever
@@ -654,35 +655,54 @@ enum hapax_error hapax__walk_purge(struct hapax_store *store, struct hapax__data
 
 /* ---- a count ------------------------------------------------------------------------- */
 
+/* How many records RocksDB thinks there are. Those that were written twice may count twice. */
+static uint64_t estimated(struct hapax__files *files)
+{
+    uint64_t records = 0;
+
+    rocksdb_property_int_cf(files->db, files->family[HAPAX__RECORDS], "rocksdb.estimate-num-keys",
+                            &records);
+    return records;
+}
+
+/* A store of which the walk has seen `seen` records up to this id has this many. Ids are digests,
+ * so they are spread evenly. */
+static uint64_t extrapolate(struct hapax__files *files, uint64_t seen, const struct hapax_id *to)
+{
+    uint64_t most = estimated(files);
+    double share = (double)head_of(to) / 0x1p64;
+
+    return (double)seen < (double)most * share ? (uint64_t)((double)seen / share) : most;
+}
+
 bool hapax__walk_count(struct hapax__files *files, int64_t now_us, uint64_t *records)
 {
     static const struct hapax_id start;
-    struct hapax_id check, id;
+    struct hapax_id check, id = start;
     struct hapax_digest value;
     uint32_t steps = 0;
     struct walk walk;
-    char *failure = NULL;
-    bool exact;
+    char *failure;
+    bool whole;
 
     *records = 0;
     hapax__bind_check(&check, &value, (struct hapax_span){NULL, 0});
-    walk_begin(&walk, files, HAPAX__RECORDS, &start, HAPAX__PREFIXES);
+    walk_begin(&walk, files, HAPAX__RECORDS, &start, SEEKS_MAX);
     for (; at_id(&walk) && steps < COUNT_STEPS_MAX; walk_next(&walk, &id), steps++) {
-        enum hapax_state state;
-        int64_t expires_us = 0;
+        struct hapax_record record;
 
         if (!id_at(&walk, &id) || memcmp(&id, &check, sizeof(id)) == 0)
             continue;
-        (void)hapax__record_peek(value_at(&walk), &state, &expires_us);
-        *records += expires_us == 0 || now_us < expires_us;
+        *records +=
+            !hapax__record_peek(&record, value_at(&walk)) || !hapax__expired(&record, now_us);
     }
-    exact = !at_id(&walk);
-    rocksdb_iter_get_error(walk.it, &failure);
-    walk_end(&walk);
-    if (exact && !failure)
-        return true;
+    failure = broke_off(&walk);
+    whole = !failure && !walk.paused && !at_id(&walk);
+    if (failure)
+        *records = estimated(files);
+    else if (!whole)
+        *records = extrapolate(files, *records, walk.paused ? &walk.before : &id);
     rocksdb_free(failure);
-    rocksdb_property_int_cf(files->db, files->family[HAPAX__RECORDS], "rocksdb.estimate-num-keys",
-                            records);
-    return false;
+    walk_end(&walk);
+    return whole;
 }
