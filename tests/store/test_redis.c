@@ -343,6 +343,119 @@ static void a_list_names_the_damaged_record(void **state)
     end(&bed);
 }
 
+#define KINDS  (HAPAX_STATE_UNKNOWN + 1u)
+#define EACH   12u /* records of a state */
+#define BURIED 1u /* a tombstone */
+#define GONE   2u /* expired */
+#define TOP    (EACH * KINDS)
+
+/* Brings a record, whose state follows from its number, where a list has to find it. */
+static void put_in_state(struct bed *bed, unsigned n, enum hapax_state state)
+{
+    enum hapax_op_kind end = state == HAPAX_STATE_COMPLETED ? HAPAX_OP_COMPLETE : HAPAX_OP_FAIL;
+    struct hapax_op ops[] = {op_of(HAPAX_OP_CLAIM, n), op_of(end, n)};
+    size_t count = state == HAPAX_STATE_STARTED ? 1 : 2;
+
+    ops[1].ran = true;
+    ops[1].as_unknown = state == HAPAX_STATE_UNKNOWN;
+    assert_int_equal(hapax_store_run(bed->store, ops, count), HAPAX_ERR_NONE);
+    assert_int_equal(ops[count - 1].record.state, state);
+}
+
+/* Waits for the server to have forgotten a record, or all of it but its tombstone. */
+static void await(struct bed *bed, unsigned n, bool (*over)(const struct hapax_op *))
+{
+    struct hapax_op op;
+
+    for (unsigned i = 0; i < 60000; i++) {
+        op = op_of(HAPAX_OP_READ, n);
+        assert_int_equal(hapax_store_run(bed->store, &op, 1), HAPAX_ERR_NONE);
+        if (over(&op))
+            return;
+        usleep(1000);
+    }
+    fail_msg("record %u is still there", n);
+}
+
+static bool is_absent(const struct hapax_op *op)
+{
+    return op->verdict == HAPAX_ABSENT;
+}
+
+static bool is_buried(const struct hapax_op *op)
+{
+    return op->verdict == HAPAX_FOUND && op->record.outcome.body.len == 0;
+}
+
+/* Lists records of these states to the end or to an error, and marks those that are shown. */
+static enum hapax_error list_states(struct bed *bed, uint32_t states, bool shown[TOP])
+{
+    struct hapax_op op = {.kind = HAPAX_OP_LIST, .states = states, .limit = 5};
+    enum hapax_error error;
+
+    memset(shown, 0, TOP * sizeof(*shown));
+    do {
+        error = hapax_store_run(bed->store, &op, 1);
+        if (error != HAPAX_ERR_NONE)
+            return error;
+        for (uint32_t i = 0; i < op.count; i++) {
+            assert_true(states & 1u << op.records[i].state);
+            shown[op.records[i].id.bytes[1]] = true;
+        }
+        op.cursor = op.next_cursor;
+    } while (op.more);
+    return error;
+}
+
+/* For each choice of states a list shows the records of these states, and no other. What has
+ * expired is not among them; a tombstone is. A damaged record is told of where its state is asked
+ * for, or cannot be read. */
+static void a_list_by_state_shows_those_alone(void **state)
+{
+    struct bed bed = begin();
+    struct hapax_op ops[2];
+    const uint32_t failed = 1u << HAPAX_STATE_FAILED;
+    bool shown[TOP];
+    redisReply *value;
+
+    for (unsigned n = HAPAX_STATE_STARTED; n < TOP; n++)
+        if (n % KINDS != HAPAX_STATE_ABSENT)
+            put_in_state(&bed, n, (enum hapax_state)(n % KINDS));
+    /* Some of the same states that are over: the completed one leaves a tombstone. */
+    for (unsigned i = 0; i < 2; i++) {
+        unsigned n = i == 0 ? KINDS * BURIED : KINDS * GONE;
+
+        ops[0] = op_of(HAPAX_OP_CLAIM, n);
+        ops[1] = op_of(HAPAX_OP_COMPLETE, n);
+        ops[1].kept_ms = 1;
+        ops[1].tombstone_ms = i == 0 ? 3600000 : 0;
+        assert_int_equal(hapax_store_run(bed.store, ops, 2), HAPAX_ERR_NONE);
+        await(&bed, n, i == 0 ? is_buried : is_absent);
+    }
+    for (uint32_t states = 2; states <= HAPAX_STATES_ALL; states += 2) {
+        assert_int_equal(list_states(&bed, states, shown), HAPAX_ERR_NONE);
+        for (unsigned n = 0; n < TOP; n++) {
+            unsigned is = n == KINDS * BURIED ? HAPAX_STATE_COMPLETED : n % KINDS;
+
+            assert_int_equal(shown[n], is != HAPAX_STATE_ABSENT && (states & 1u << is));
+        }
+    }
+    /* Cut off behind its state, a failed one is in the way of who asks for failed ones alone. */
+    value = get(&bed, HAPAX_STATE_FAILED);
+    set(&bed, HAPAX_STATE_FAILED, value->str, value->len - 1);
+    freeReplyObject(value);
+    for (uint32_t states = 2; states <= HAPAX_STATES_ALL; states += 2)
+        assert_int_equal(list_states(&bed, states, shown),
+                         states & failed ? HAPAX_ERR_CORRUPT : HAPAX_ERR_NONE);
+    assert_int_equal(list_states(&bed, failed, shown), HAPAX_ERR_CORRUPT);
+    assert_non_null(strstr(hapax_store_text(bed.store), "00030303"));
+    /* Cut off before its state it is in everybody's. */
+    set(&bed, HAPAX_STATE_FAILED, "\1", 1);
+    for (uint32_t states = 2; states <= HAPAX_STATES_ALL; states += 2)
+        assert_int_equal(list_states(&bed, states, shown), HAPAX_ERR_CORRUPT);
+    end(&bed);
+}
+
 /* ---- refusals ------------------------------------------------------------------------ */
 
 /* -OOM: what would write is surely not applied, alone; what is stored is still replayed. */
@@ -490,6 +603,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_foreign_value_is_left_alone),
         cmocka_unit_test(an_operator_may_forget_what_is_damaged),
         cmocka_unit_test(a_list_names_the_damaged_record),
+        cmocka_unit_test(a_list_by_state_shows_those_alone),
         cmocka_unit_test(a_full_server_refuses_writes_alone),
         cmocka_unit_test(a_replica_answers_nothing),
         cmocka_unit_test(a_shortfall_of_replicas_is_no_verdict),
