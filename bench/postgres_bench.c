@@ -150,7 +150,7 @@ static void cycle_replay(struct worker *w)
 /* ---- bare and single --------------------------------------------------------------- */
 
 static const char bare_table[] =
-    "CREATE TABLE bare (LIKE hapax.operations)"
+    "CREATE TABLE bare (LIKE hapax.operations INCLUDING DEFAULTS)"
     " WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,"
     " autovacuum_vacuum_cost_delay = 0); ALTER TABLE bare ADD PRIMARY KEY (id);"
     " CREATE TABLE single (LIKE bare INCLUDING ALL)";

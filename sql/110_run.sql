@@ -160,25 +160,6 @@ BEGIN
         RAISE EXCEPTION 'hapax.door: only operators resolve (they need hapax.run)'
             USING ERRCODE = 'insufficient_privilege';
     END IF;
-    -- NULL is neither equal nor unequal, so no comparison below may meet one.
-    FOR v_at IN 1 .. v_last LOOP
-        IF p_kind[v_at] IS NULL OR p_id[v_at] IS NULL OR p_flags[v_at] IS NULL
-            OR p_kind[v_at] <> 5 AND p_token[v_at] IS NULL THEN
-            RAISE EXCEPTION 'hapax.run: op % has no kind, id, flags or token', v_at
-                USING ERRCODE = 'null_value_not_allowed';
-        END IF;
-        IF p_kind[v_at] = 1
-            AND coalesce(p_fingerprint[v_at] = c_any OR p_caller[v_at] = c_any, true) THEN
-            RAISE EXCEPTION 'hapax.run: op % claims for no request, or for any', v_at
-                USING ERRCODE = 'invalid_parameter_value';
-        END IF;
-        -- Such a record would end every LIST that comes to it.
-        IF octet_length(p_id[v_at]) <> 32 OR p_kind[v_at] = 1
-            AND (octet_length(p_fingerprint[v_at]) <> 32 OR octet_length(p_caller[v_at]) <> 32) THEN
-            RAISE EXCEPTION 'hapax.run: op % has an id, fingerprint or caller not of 32 bytes', v_at
-                USING ERRCODE = 'invalid_parameter_value';
-        END IF;
-    END LOOP;
     -- Set by a SET of this session, or by another client of a pooler.
     IF current_setting('hapax.again', true) <> '' THEN
         PERFORM set_config('hapax.again', '', true);
@@ -187,9 +168,13 @@ BEGIN
     IF v_packs AND 1 = ANY (p_kind) THEN
         v_locked := ARRAY(
             SELECT g.i FROM generate_series(1, v_last) g(i)
-            WHERE CASE WHEN p_kind[g.i] <> 1 OR EXISTS (
-                    SELECT FROM hapax.operations o WHERE o.id = p_id[g.i] OFFSET 0) THEN false
-                ELSE pg_try_advisory_xact_lock(hapax.lock_of(p_id[g.i])) END);
+            WHERE CASE WHEN p_kind[g.i] = 1 AND octet_length(p_id[g.i]) = 32
+                    AND num_nulls(p_flags[g.i], p_token[g.i]) = 0
+                    AND octet_length(p_fingerprint[g.i]) = 32 AND p_fingerprint[g.i] <> c_any
+                    AND octet_length(p_caller[g.i]) = 32 AND p_caller[g.i] <> c_any
+                    AND NOT EXISTS (
+                        SELECT FROM hapax.operations o WHERE o.id = p_id[g.i] OFFSET 0)
+                THEN pg_try_advisory_xact_lock(hapax.lock_of(p_id[g.i])) END);
         -- Read with the locks taken: above the fence of any record that was there and is gone.
         v_now := hapax.now_us();
         BEGIN
@@ -223,8 +208,9 @@ BEGIN
     IF v_packs AND 3 = ANY (p_kind) THEN
         v_locked := ARRAY(
             SELECT g.i FROM generate_series(1, v_last) g(i)
-            WHERE CASE WHEN p_kind[g.i] <> 3 THEN false
-                ELSE pg_try_advisory_xact_lock(hapax.lock_of(p_id[g.i])) END);
+            WHERE CASE WHEN p_kind[g.i] = 3 AND octet_length(p_id[g.i]) = 32
+                    AND num_nulls(p_flags[g.i], p_token[g.i]) = 0
+                THEN pg_try_advisory_xact_lock(hapax.lock_of(p_id[g.i])) END);
         v_now := hapax.now_us();
         WITH done AS (
             UPDATE hapax.operations o SET updated_us = v_now, lease_until_us = 0, state = 2,
@@ -284,12 +270,36 @@ BEGIN
             WHERE p_kind[g.i] = 1 AND r.state = 2 AND (r.expires_us = 0 OR v_now < r.expires_us)
                 AND r.fingerprint = p_fingerprint[g.i] AND r.caller = p_caller[g.i]
                 AND NOT (r.reruns AND p_flags[g.i] & 16 <> 0)
+                AND num_nulls(p_flags[g.i], p_token[g.i]) = 0
+                AND octet_length(r.fingerprint) = 32 AND r.fingerprint <> c_any
+                AND octet_length(r.caller) = 32 AND r.caller <> c_any
+                AND octet_length(r.id) = 32
         LOOP
             RETURN NEXT;
             v_left := v_left - 1;
             v_finished := v_finished || ord;
         END LOOP;
     END IF;
+    -- NULL is neither equal nor unequal, so no comparison below may meet one. What the lean
+    -- statements have answered they have checked themselves, for less than this loop takes.
+    FOR v_at IN 1 .. CASE WHEN v_left > 0 THEN v_last ELSE 0 END LOOP
+        IF p_kind[v_at] IS NULL OR p_id[v_at] IS NULL OR p_flags[v_at] IS NULL
+            OR p_kind[v_at] <> 5 AND p_token[v_at] IS NULL THEN
+            RAISE EXCEPTION 'hapax.run: op % has no kind, id, flags or token', v_at
+                USING ERRCODE = 'null_value_not_allowed';
+        END IF;
+        IF p_kind[v_at] = 1
+            AND coalesce(p_fingerprint[v_at] = c_any OR p_caller[v_at] = c_any, true) THEN
+            RAISE EXCEPTION 'hapax.run: op % claims for no request, or for any', v_at
+                USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+        -- Such a record would end every LIST that comes to it.
+        IF octet_length(p_id[v_at]) <> 32 OR p_kind[v_at] = 1
+            AND (octet_length(p_fingerprint[v_at]) <> 32 OR octet_length(p_caller[v_at]) <> 32) THEN
+            RAISE EXCEPTION 'hapax.run: op % has an id, fingerprint or caller not of 32 bytes', v_at
+                USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+    END LOOP;
     IF v_left > 0 AND v_left < v_last THEN
         v_again := ARRAY(SELECT generate_series(1, v_last) EXCEPT SELECT unnest(v_finished));
     END IF;
