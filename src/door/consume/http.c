@@ -84,44 +84,40 @@ struct exchange {
 /* ---- signals ----------------------------------------------------------------------------- */
 
 /* An OpenSSL write to a peer that is gone raises SIGPIPE. libcurl would suppress the signal for the
- * whole process. So this thread blocks it, and takes it back if it came. */
-struct quiet {
-    sigset_t before;
-    bool pending;
-};
-
-static void quiet_begin(struct quiet *quiet)
+ * whole process. So this thread blocks it, and takes it back if it came. A hand takes no signals:
+ * there the signal stays, and each system call for it would be one too many. */
+static void quiet_begin(sigset_t *before)
 {
-    sigset_t pipe, pending;
-
-    sigemptyset(&pipe);
-    sigaddset(&pipe, SIGPIPE);
-    sigpending(&pending);
-    quiet->pending = sigismember(&pending, SIGPIPE) == 1;
-    pthread_sigmask(SIG_BLOCK, &pipe, &quiet->before);
-}
-
-static void quiet_end(const struct quiet *quiet)
-{
-    const struct timespec now = {0, 0};
     sigset_t pipe;
 
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);
-    while (!quiet->pending && sigtimedwait(&pipe, NULL, &now) == -1 && errno == EINTR)
+    pthread_sigmask(SIG_BLOCK, &pipe, before);
+}
+
+static void quiet_end(const sigset_t *before)
+{
+    const struct timespec now = {0, 0};
+    sigset_t pipe;
+
+    if (sigismember(before, SIGPIPE) == 1)
+        return;
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    while (sigtimedwait(&pipe, NULL, &now) == -1 && errno == EINTR)
         ;
-    pthread_sigmask(SIG_SETMASK, &quiet->before, NULL);
+    pthread_sigmask(SIG_SETMASK, before, NULL);
 }
 
 static void close_handle(CURL *easy)
 {
-    struct quiet quiet;
+    sigset_t before;
 
     if (!easy)
         return;
-    quiet_begin(&quiet);
+    quiet_begin(&before);
     curl_easy_cleanup(easy);
-    quiet_end(&quiet);
+    quiet_end(&before);
 }
 
 /* ---- open and close ---------------------------------------------------------------------- */
@@ -433,7 +429,7 @@ static void tell(struct hapax__post *post, CURLcode code)
 static int exchange(struct exchange *x, struct hapax__post *post, const char *url, bool with_body)
 {
     const struct hapax_message *message = hapax_delivery_message(x->delivery);
-    struct quiet quiet;
+    sigset_t before;
     long status = 0;
     CURLcode code;
 
@@ -445,9 +441,9 @@ static int exchange(struct exchange *x, struct hapax__post *post, const char *ur
     set_options(x, url);
     if (with_body)
         set_body(x, message->body);
-    quiet_begin(&quiet);
+    quiet_begin(&before);
     code = curl_easy_perform(x->easy);
-    quiet_end(&quiet);
+    quiet_end(&before);
     if (x->cut && code == CURLE_WRITE_ERROR)
         code = CURLE_OK;
     tell(post, code);
