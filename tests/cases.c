@@ -3,7 +3,7 @@
 
 #include "must.h"
 
-static struct CMUnitTest cases[128];
+static struct CMUnitTest cases[256];
 static size_t count;
 
 void cases_add(const char *name, CMUnitTestFunction run, CMFixtureFunction setup,

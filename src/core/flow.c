@@ -259,7 +259,6 @@ static void promote(struct hapax__flow *f, int64_t now_us)
     if (!first)
         return;
     next = hapax__flow_of(first);
-    next->tries = 0;
     next->seen |= f->seen;
     ask_at(next, now_us);
     hapax__waiters_wake(first);
@@ -486,7 +485,6 @@ void hapax__flow_resume(struct hapax__flow *f, const struct hapax_policy *policy
     f->resolved = claim->resolved;
     f->created_us = claim->created_us;
     f->seen = true;
-    f->lease_us = now_us;
     f->lease_end_us = now_us + lease_of(f);
     f->run_until_us = now_us + policy->run_max_ms * US_PER_MS;
     enter(f, claim->reconciling ? HAPAX__FLOW_RECONCILING : HAPAX__FLOW_RUNNING, f->run_until_us);
@@ -651,10 +649,8 @@ void hapax__flow_told(struct hapax__flow *f, int64_t now_us)
  * answer is the record's. */
 static void ended(struct hapax__flow *f, int64_t now_us)
 {
-    if (f->ask == HAPAX__ASK_OUT)
-        return;
-    f->ask = HAPAX__ASK_NONE;
-    phases[f->phase].ended(f, now_us);
+    if (f->ask != HAPAX__ASK_OUT)
+        phases[f->phase].ended(f, now_us);
 }
 
 static void take_end(struct hapax__flow *f, enum hapax_class cls,
@@ -1140,7 +1136,6 @@ static void read_first(struct hapax__flow *f, int64_t now_us)
 static void pass_on(struct hapax__flow *f, int64_t now_us)
 {
     f->answer.outcome = f->outcome;
-    f->answer.recorded = false;
     end_with(f, f->end.answer, now_us);
 }
 
@@ -1322,7 +1317,6 @@ static void save_late(struct hapax__flow *f, int64_t now_us)
         return;
     }
     f->answer.error = why_late(f);
-    f->answer.recorded = false;
     f->answer.outcome = f->outcome;
     give(f, f->end.answer);
 }

@@ -325,7 +325,7 @@ bool hapax__key_quote(uint8_t out[HAPAX__KEY_QUOTED_MAX], size_t *len, struct ha
 
 static int hex_digit(uint8_t c)
 {
-    if (c >= '0' && c <= '9')
+    if (is_digit(c))
         return c - '0';
     c |= 0x20; /* A to F are a to f */
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
@@ -360,7 +360,7 @@ int64_t hapax__key_made_ms(struct hapax_span key)
         key.ptr[TIME_DIGITS + 1] != '-')
         return 0;
     for (size_t i = 1; i <= TIME_DIGITS; i++) {
-        if (key.ptr[i] < '0' || key.ptr[i] > '9')
+        if (!is_digit(key.ptr[i]))
             return 0;
         time = time * 10 + (key.ptr[i] - '0');
     }

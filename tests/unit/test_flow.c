@@ -94,6 +94,7 @@ CASE(it_is_stored_first_and_sent_second)
     expect(b, "0 ASK complete 200\n");
     told_stored(b, 0);
     expect(b, "0 ANSWER fresh 200 recorded\n0 END\n");
+    assert_int_equal(b->flows[0].answer.retry_after_ms, -1);
 }
 
 /* While the secret is changed an op names the record under the old one as well. */
@@ -123,6 +124,8 @@ CASE(a_claim_asks_by_its_policy)
     b->policies[0].rerun_completed = true;
     b->policies[0].on_expired = HAPAX_EXPIRED_HOLD;
     b->requests[0].owner.bytes[3] = 1;
+    b->requests[0].fingerprint.bytes[4] = 1;
+    b->requests[0].caller.bytes[5] = 1;
     b->requests[0].what = hapax_str("POST /pay");
     begin(b, 0);
     expect(b, "0 ASK claim hold\n");
@@ -130,16 +133,50 @@ CASE(a_claim_asks_by_its_policy)
     assert_int_equal(op->retention_ms, 4444);
     assert_int_equal(op->attempts_max, 5);
     assert_true(op->rerun_completed);
+    assert_memory_equal(&op->id, &b->requests[0].id, sizeof(op->id));
     assert_memory_equal(&op->owner, &b->requests[0].owner, sizeof(op->owner));
+    assert_memory_equal(&op->fingerprint, &b->requests[0].fingerprint, sizeof(op->fingerprint));
+    assert_memory_equal(&op->caller, &b->requests[0].caller, sizeof(op->caller));
     assert_memory_equal(&op->token, &b->requests[0].token, sizeof(op->token));
     assert_ptr_equal(op->scope.ptr, b->requests[0].scope.ptr);
     assert_int_equal(op->scope.len, 7);
     assert_int_equal(op->what.len, 9);
 }
 
+/* What follows a CLAIM names the attempt that it was granted, and says nothing of what the CLAIM
+ * said. */
+CASE(the_ops_of_a_claim_name_its_attempt)
+{
+    struct bench bench, *b = &bench;
+    const struct hapax_op *op = &bench.flows[0].op;
+
+    bench_init(b);
+    begin(b, 0);
+    answered(b, 0, HAPAX_CLAIMED, HAPAX_STATE_STARTED)->record.created_us = STORE_US - MS;
+    bench.flows[0].op.record.attempt = 4;
+    told(b, 0);
+    assert_int_equal(b->flows[0].created_us, STORE_US - MS);
+    pass_ms(b, 0, LEASE_MS / 3);
+    assert_int_equal(op->kind, HAPAX_OP_RENEW);
+    assert_int_equal(op->verdict, HAPAX_NO_VERDICT);
+    assert_int_equal(op->retention_ms, 0);
+    assert_int_equal(op->lease_ms, LEASE_MS);
+    assert_int_equal(op->if_attempt, 0);
+    assert_int_equal(op->attempt, 4);
+    assert_int_equal(op->fence, FENCE);
+    answered(b, 0, HAPAX_OK, HAPAX_STATE_STARTED);
+    told(b, 0);
+    handled(b, 0, HAPAX_CLASS_FINAL, 200);
+    assert_int_equal(op->kind, HAPAX_OP_COMPLETE);
+    assert_false(op->ran || op->as_unknown);
+    assert_int_equal(op->attempt, 4);
+    assert_int_equal(op->fence, FENCE);
+}
+
 /* Each verdict that ends a CLAIM has its answer. */
 CASE(a_verdict_is_an_answer)
 {
+    static const bool recorded[] = {true, true, false, false, true, false};
     struct bench bench, *b = &bench;
 
     bench_init(b);
@@ -164,6 +201,12 @@ CASE(a_verdict_is_an_answer)
     begin(b, 5);
     told_state(b, 5, HAPAX_IN_FLIGHT, HAPAX_STATE_STARTED);
     expect(b, "5 ASK claim\n5 ANSWER in_flight retry 900\n5 END\n");
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(b->flows[i].answer.recorded, recorded[i]);
+        assert_int_equal(b->flows[i].answer.attempt, i == 2 ? 0 : 1);
+    }
+    assert_int_equal(b->flows[0].answer.fence, FENCE);
+    assert_int_equal(b->flows[0].answer.retry_after_ms, -1);
 }
 
 /* A lost reply: the same CLAIM again, until a verdict comes. */
@@ -252,6 +295,7 @@ CASE(a_lasting_error_is_not_repeated)
     begin(b, 0);
     told_error(b, 0, HAPAX_ERR_CORRUPT);
     expect(b, "0 ASK claim\n0 ANSWER store_down corrupt\n0 END\n");
+    assert_int_equal(b->flows[0].answer.retry_after_ms, -1);
 }
 
 /* ---- ghosts ------------------------------------------------------------------------------ */
@@ -314,6 +358,11 @@ CASE(a_claim_under_way_is_followed_up)
     told_error(b, 4, HAPAX_ERR_CORRUPT);
     expect(b, "4 ASK claim\n4 ANSWER store_down indeterminate retry 1000\n"
               "4 ASK fail not-run\n4 END\n");
+    begin(b, 5);
+    stop(b, 5);
+    told_error(b, 5, HAPAX_ERR_INDETERMINATE); /* it may have landed: asked again */
+    pass_ms(b, 5, 20);
+    expect(b, "5 ASK claim\n5 ANSWER store_down indeterminate retry 1000\n5 ASK claim\n");
 }
 
 /* A repeated CLAIM can find that its own ghost came and went. */
@@ -385,6 +434,46 @@ CASE(a_lease_that_is_over_is_waited_for_with_pauses)
               "1 ASK claim\n1 ANSWER in_flight retry 0\n1 END\n");
 }
 
+/* The end of a lease to the microsecond: where one is left it is waited for, and its millisecond
+ * counts whole; where none is, nobody knows when to ask. */
+CASE(a_lease_ends_at_its_microsecond)
+{
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    b->policies[0].wait_ms = b->policies[1].wait_ms = 1000;
+    for (int left = 0; left < 2; left++)
+        for (int i = left; i < 4; i += 2) {
+            begin(b, i);
+            answered(b, i, HAPAX_IN_FLIGHT, HAPAX_STATE_STARTED)->record.lease_until_us =
+                STORE_US + left;
+            told(b, i);
+        }
+    assert_int_equal(sleeps_ms(b, 0), 25);
+    assert_int_equal(sleeps_ms(b, 1), 2);
+    expect(b, "0 ASK claim\n2 ASK claim\n2 ANSWER in_flight retry 0\n2 END\n"
+              "1 ASK claim\n3 ASK claim\n3 ANSWER in_flight retry 1\n3 END\n");
+    assert_int_equal(b->flows[2].answer.silent_ms, -1);
+    assert_int_equal(b->flows[3].answer.silent_ms, LEASE_MS - 1);
+    begin(b, 4);
+    told_state(b, 4, HAPAX_IN_FLIGHT, HAPAX_STATE_STARTED);
+    assert_int_equal(b->flows[4].answer.silent_ms, 0);
+}
+
+/* The shortest wait is one. */
+CASE(a_millisecond_is_waited)
+{
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    b->policies[0].wait_ms = 1;
+    begin(b, 0);
+    told_state(b, 0, HAPAX_IN_FLIGHT, HAPAX_STATE_STARTED);
+    expect(b, "0 ASK claim\n");
+    pass_ms(b, 0, 1);
+    expect(b, "0 ANSWER in_flight retry 899\n0 END\n");
+}
+
 /* Waiting ends: by time, or because the client is gone. */
 CASE(waiting_has_an_end)
 {
@@ -434,6 +523,21 @@ CASE(a_waiters_ghost_is_chased_too)
     expect(b, "0 END\n");
 }
 
+/* A verdict came after the lost reply: no CLAIM can land any more, so none is chased. */
+CASE(a_verdict_ends_the_ghost)
+{
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    b->policies[0].wait_ms = 40;
+    begin(b, 0);
+    told_error(b, 0, HAPAX_ERR_INDETERMINATE);
+    pass_ms(b, 0, 10);
+    told_state(b, 0, HAPAX_IN_FLIGHT, HAPAX_STATE_STARTED);
+    stop(b, 0);
+    expect(b, "0 ASK claim\n0 ASK claim\n0 ANSWER in_flight retry 900\n0 END\n");
+}
+
 /* ---- a late claim ------------------------------------------------------------------------- */
 
 static void claim_late(struct bench *b, int i, bool stale)
@@ -457,6 +561,20 @@ CASE(a_late_claim_is_confirmed_before_it_runs)
     told_state(b, 0, HAPAX_OK, HAPAX_STATE_STARTED);
     expect(b, "0 ASK renew\n0 RUN a1\n");
     assert_int_equal(sleeps_ms(b, 0), 300);
+}
+
+/* … and a microsecond before that none need. The time to confirm it in begins with the claim. */
+CASE(a_claim_is_late_after_half_of_its_lease)
+{
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    claim_late(b, 0, false);
+    assert_int_equal(sleeps_ms(b, 0), b->policies[0].timeout_ms);
+    begin(b, 1);
+    b->now_us += 450 * MS - 1;
+    told_claimed(b, 1, 1, false);
+    expect(b, "1 ASK claim\n1 RUN a1\n1 ASK renew\n");
 }
 
 /* A repeated CLAIM shows what its first left of the lease. */
@@ -598,6 +716,7 @@ CASE(the_hooks_yes_is_the_outcome)
     expect(b, "0 ASK claim reconcile\n0 RECONCILE a2\n");
     stop(b, 0);
     hooked(b, 0, HAPAX_CLASS_FINAL, 204);
+    assert_false(b->flows[0].op.ran || b->flows[0].op.as_unknown);
     told_stored(b, 0);
     expect(b, "0 ASK complete 204\n0 ANSWER replay 204\n0 END\n");
 }
@@ -611,6 +730,7 @@ CASE(after_the_hooks_no_it_runs)
     claim_stale(b, 0);
     hooked(b, 0, HAPAX_CLASS_NOT_RUN, 404);
     expect(b, "0 ASK renew reconciled\n");
+    assert_int_equal(sleeps_ms(b, 0), b->policies[0].timeout_ms);
     answered(b, 0, HAPAX_OK, HAPAX_STATE_STARTED)->record.attempt = 2;
     told(b, 0);
     expect(b, "0 RUN a2\n");
@@ -626,6 +746,10 @@ CASE(an_unsure_hook_leaves_it_unknown)
     hooked(b, 0, HAPAX_CLASS_FAILED, 500);
     told_state(b, 0, HAPAX_OK, HAPAX_STATE_UNKNOWN);
     expect(b, "0 ASK fail ran unknown\n0 ANSWER unknown retry 1000\n0 END\n");
+    claim_stale(b, 1);
+    hooked(b, 1, HAPAX_CLASS_FAILED, 500);
+    told_state(b, 1, HAPAX_LOST, HAPAX_STATE_COMPLETED); /* another could */
+    expect(b, "1 ASK fail ran unknown\n1 ANSWER replay 201\n1 END\n");
 }
 
 /* The hook's "no" was about the attempts before it: one granted since makes it worthless. */
@@ -697,6 +821,14 @@ CASE(a_running_handler_keeps_its_lease)
     told_state(b, 0, HAPAX_OK, HAPAX_STATE_UNKNOWN);
     assert_int_equal(sleeps_ms(b, 0), 300);
     expect(b, "0 ASK renew\n0 ASK renew\n");
+    pass_ms(b, 0, 300);
+    for (int ms = 10; ms < 320; ms *= 2) {
+        told_error(b, 0, HAPAX_ERR_INDETERMINATE);
+        assert_int_equal(sleeps_ms(b, 0), ms);
+        pass_ms(b, 0, ms);
+    }
+    told_error(b, 0, HAPAX_ERR_INDETERMINATE);
+    assert_int_equal(sleeps_ms(b, 0), LEASE_MS / 3);
 }
 
 /* Renewing ends at run_max: with a reply, without one, and with one that comes later. */
@@ -717,7 +849,7 @@ CASE(a_hung_handler_is_not_renewed_for_ever)
     assert_true(b->flows[0].wake_us == INT64_MAX);
     run_flow(b, 1);
     pass_ms(b, 1, 300);
-    b->now_us += LEASE_MS * MS;
+    b->now_us += (LEASE_MS - 300) * MS;
     told_error(b, 1, HAPAX_ERR_INDETERMINATE);
     expect(b, "1 ASK renew\n");
     assert_true(b->flows[1].wake_us == INT64_MAX);
@@ -957,6 +1089,8 @@ CASE(a_zombie_keeps_its_answer_to_itself)
         b->len = 0;
         told_state(b, i, HAPAX_LOST, cases[i].state);
         expect(b, cases[i].answer);
+        if (cases[i].state == HAPAX_STATE_STARTED)
+            assert_int_equal(b->flows[i].answer.fence, 0);
     }
 }
 
@@ -1018,12 +1152,26 @@ CASE(a_result_is_saved_after_its_answer)
     expect(b, "0 ASK complete 200\n0 ANSWER fresh 200 unrecorded\n0 ASK complete 200\n");
     for (int i = 0; i < 10; i++) {
         told_error(b, 0, HAPAX_ERR_UNAVAILABLE);
-        assert_true(sleeps_ms(b, 0) <= 300); /* a third of the lease */
+        assert_true(sleeps_ms(b, 0) > 0 && sleeps_ms(b, 0) <= 300); /* a third of the lease */
+        assert_true(i < 9 || sleeps_ms(b, 0) == 300);
         pass_ms(b, 0, 300);
     }
     b->len = 0;
     told_stored(b, 0);
     expect(b, "0 END\n");
+}
+
+/* Where no reply came the answer says that, too. */
+CASE(an_answer_says_why_it_is_not_recorded)
+{
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    run_flow(b, 0);
+    handled(b, 0, HAPAX_CLASS_FINAL, 200);
+    pass_ms(b, 0, 2000);
+    expect(b, "0 ASK complete 200\n0 ANSWER fresh 200 unrecorded\n");
+    assert_int_equal(b->flows[0].answer.error, HAPAX_ERR_INDETERMINATE);
 }
 
 /* An error that was got over is not in the answer. */
@@ -1095,6 +1243,33 @@ CASE(a_body_over_the_limit_is_not_kept)
         go_on(b, 2);
     }
     expect(b, "2 ASK complete 200 bodiless\n");
+    b->policies[3].max_response = 4; /* it has four bytes */
+    run_flow(b, 3);
+    handled(b, 3, HAPAX_CLASS_FINAL, 200);
+    expect(b, "3 ASK complete 200\n");
+}
+
+/* Whatever an outcome has is left out where it does not fit: one byte, or as many as headers. */
+CASE(an_outcome_of_any_size_may_be_too_big)
+{
+    static const struct hapax_outcome outcomes[] = {
+        {.status = 200, .body = {(const uint8_t *)"x", 1}, .body_kept = true},
+        {.status = 200,
+         .headers = {(const uint8_t *)"A: b\r\n", 6},
+         .body = {(const uint8_t *)"sixsix", 6},
+         .body_kept = true},
+    };
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    for (int i = 0; i < 2; i++) {
+        run_flow(b, i);
+        hapax__flow_handled(&b->flows[i], HAPAX_CLASS_FINAL, &outcomes[i], b->now_us);
+        go_on(b, i);
+        b->len = 0;
+        told_error(b, i, HAPAX_ERR_TOO_BIG);
+        expect(b, i == 0 ? "0 ASK complete 200 bodiless\n" : "1 ASK complete 200 bodiless\n");
+    }
 }
 
 /* Headers that do not fit are not kept either: what happened is stored all the same. */
@@ -1147,6 +1322,7 @@ CASE(open_runs_unprotected)
     pass_ms(b, 1, 100);
     handled(b, 1, HAPAX_CLASS_FINAL, 200);
     expect(b, "1 ASK claim\n1 RUN a0\n1 ANSWER bypass 200 unprotected\n");
+    assert_int_equal(b->flows[1].answer.error, HAPAX_ERR_INDETERMINATE);
     told_error(b, 1, HAPAX_ERR_INDETERMINATE);
     pass_ms(b, 1, 2000); /* save_wait has nobody to answer any more */
     told_stored(b, 1);
@@ -1235,6 +1411,21 @@ CASE(at_a_limit_another_requests_key_is_a_mismatch)
     expect(b, "0 ASK read\n0 ASK claim\n0 ANSWER mismatch 201\n0 END\n");
 }
 
+/* The store has answered the look: `open` is over, though no CLAIM is answered. */
+CASE(at_a_limit_open_ends_with_the_look)
+{
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    limit(b, 0);
+    b->policies[0].on_store_error = HAPAX_STORE_OPEN;
+    b->policies[0].timeout_ms = 100;
+    begin(b, 0);
+    told_state(b, 0, HAPAX_FOUND, HAPAX_STATE_COMPLETED);
+    pass_ms(b, 0, 100);
+    expect(b, "0 ASK read\n0 ASK claim\n0 ANSWER store_down indeterminate retry 1000\n");
+}
+
 /* Without the store nobody can tell what is known. No look can have landed, so none is chased. */
 CASE(at_a_limit_a_look_is_repeated_and_not_chased)
 {
@@ -1305,6 +1496,7 @@ CASE(open_runs_nothing_over_the_limit)
     pass_ms(b, 0, 100);
     refused(b, 0);
     expect(b, "0 RUN a0\n0 ANSWER limited in_flight retry 1000\n0 END\n");
+    assert_int_equal(b->flows[0].answer.error, HAPAX_ERR_NONE);
     begin(b, 1);
     pass_ms(b, 1, 100);
     refused(b, 1);
@@ -1384,6 +1576,7 @@ CASE(a_record_that_expires_meanwhile_is_not_begun_anew)
     told_claimed(b, 0, 1, false);
     expect(b, "0 ASK read\n0 ASK claim\n1 ANSWER expired\n1 END\n0 ANSWER expired\n"
               "0 ASK fail not-run\n");
+    assert_int_equal(b->flows[0].answer.fence, 0);
     told_state(b, 0, HAPAX_OK, HAPAX_STATE_FAILED);
     expect(b, "0 END\n");
 }
@@ -1481,6 +1674,7 @@ CASE(a_loser_may_meet_a_tombstone)
     answered_tombstone(b, 0, HAPAX_LOST);
     told(b, 0);
     expect(b, "0 ASK complete 200\n0 ANSWER expired\n0 END\n");
+    assert_int_equal(b->flows[0].answer.fence, 0);
 }
 
 /* A COMPLETE whose reply took longer than the retention: the handler's own outcome is all there is,
@@ -1527,6 +1721,15 @@ CASE(a_replay_tells_its_age)
     begin(b, 3); /* a store that tells no times */
     told_state(b, 3, HAPAX_COMPLETED, HAPAX_STATE_COMPLETED);
     assert_int_equal(b->flows[3].answer.age_ms, 0);
+    begin(b, 4); /* the first microsecond of a store's clock */
+    op = answered(b, 4, HAPAX_FAILED, HAPAX_STATE_FAILED);
+    op->record.updated_us = 1;
+    told(b, 4);
+    assert_int_equal(b->flows[4].answer.age_ms, STORE_US / MS - 1);
+    begin(b, 5); /* what is unknown has no outcome, so none is old */
+    answered(b, 5, HAPAX_UNKNOWN, HAPAX_STATE_UNKNOWN)->record.updated_us = STORE_US - 5 * MS;
+    told(b, 5);
+    assert_int_equal(b->flows[5].answer.age_ms, 0);
 }
 
 /* A first answer says how long it is kept, where it is replayed and not for ever. */
@@ -1561,8 +1764,8 @@ CASE(an_end_is_kept_by_its_class)
     } rows[] = {
         {HAPAX_CLASS_FINAL, 200, 0, 0, 9000},
         {HAPAX_CLASS_FINAL, 399, 0, 0, 9000},
-        {HAPAX_CLASS_FINAL, 400, 0, 4000, 9000},
-        {HAPAX_CLASS_FINAL, 499, 0, 4000, 9000},
+        {HAPAX_CLASS_FINAL, 400, 0, 1, 9000},
+        {HAPAX_CLASS_FINAL, 499, 0, 1, 9000},
         {HAPAX_CLASS_FINAL, 500, 0, 0, 9000},
         {HAPAX_CLASS_FAILED, 500, HAPAX_FAILED_RETRY, 5000, 0},
         {HAPAX_CLASS_FAILED, 400, HAPAX_FAILED_REPLAY, 5000, 9000},
@@ -1572,7 +1775,7 @@ CASE(an_end_is_kept_by_its_class)
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         bench_init(b);
-        b->policies[0].retention_4xx_ms = 4000;
+        b->policies[0].retention_4xx_ms = 1;
         b->policies[0].retention_failed_ms = 5000;
         b->policies[0].tombstone_ms = 9000;
         b->policies[0].on_failed = rows[i].on_failed;
@@ -1581,6 +1784,7 @@ CASE(an_end_is_kept_by_its_class)
         assert_int_equal(b->flows[0].op.kept_ms, rows[i].kept_ms);
         assert_int_equal(b->flows[0].op.tombstone_ms, rows[i].tombstone_ms);
         if (b->flows[0].op.kind == HAPAX_OP_COMPLETE) {
+            assert_false(b->flows[0].op.ran || b->flows[0].op.as_unknown);
             told_stored(b, 0);
             assert_int_equal(b->flows[0].answer.kept_ms,
                              rows[i].kept_ms > 0 ? rows[i].kept_ms : 86400000);
@@ -1624,6 +1828,56 @@ CASE(new_is_what_has_not_run)
         told(b, 0);
         assert_int_equal(hapax__flow_is_new(&b->flows[0]), known == 0);
     }
+}
+
+/* ---- traces ----------------------------------------------------------------------------- */
+
+/* A flow notes when it began to wait, when it was told to run, and when the handler had ended. */
+CASE(a_flow_notes_its_times)
+{
+    struct bench bench, *b = &bench;
+    const struct hapax__flow *f = bench.flows;
+
+    bench_init(b);
+    b->policies[0].wait_ms = 5000;
+    b->policies[0].on_expired = HAPAX_EXPIRED_RECONCILE;
+    b->requests[0].reconciles = true;
+    begin(b, 0);
+    told_state(b, 0, HAPAX_IN_FLIGHT, HAPAX_STATE_STARTED);
+    pass_ms(b, 0, 25);
+    told_state(b, 0, HAPAX_IN_FLIGHT, HAPAX_STATE_STARTED);
+    pass_ms(b, 0, 50);
+    told_claimed(b, 0, 2, true);
+    assert_int_equal(f->wait_us, 1000 * MS);
+    assert_int_equal(f->run_us, 1075 * MS); /* of the hook */
+    b->now_us += 10 * MS;
+    hooked(b, 0, HAPAX_CLASS_NOT_RUN, 404);
+    told_state(b, 0, HAPAX_OK, HAPAX_STATE_STARTED);
+    b->now_us += 100 * MS;
+    handled(b, 0, HAPAX_CLASS_FINAL, 200);
+    b->now_us += 5 * MS;
+    told_stored(b, 0);
+    assert_int_equal(f->run_us, 1085 * MS);
+    assert_int_equal(f->handled_us, 1185 * MS);
+    run_flow(b, 1);
+    assert_int_equal(b->flows[1].wait_us, 0);
+}
+
+/* The trace of a run is taken off the headers that its answer has. */
+CASE(a_replay_tells_the_trace_of_its_run)
+{
+    static const char headers[] =
+        "Hapax-Trace: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\nA: b\r\n";
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    begin(b, 0);
+    answered(b, 0, HAPAX_COMPLETED, HAPAX_STATE_COMPLETED)->record.outcome.headers =
+        hapax_str(headers);
+    told(b, 0);
+    assert_string_equal(b->flows[0].answer.trace,
+                        "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+    assert_int_equal(b->flows[0].answer.outcome.headers.len, 6);
 }
 
 /* ---- counting --------------------------------------------------------------------------- */
@@ -1692,6 +1946,7 @@ CASE(what_happens_is_counted_once)
     assert_int_equal(c->errors[-HAPAX_ERR_INDETERMINATE], 1);
     assert_int_equal(c->errors[-HAPAX_ERR_CORRUPT], 1);
     assert_int_equal(c->answers[HAPAX_ANSWER_STORE_DOWN], 1);
+    assert_int_equal(c->unasked, 0);
 }
 
 /* A claim that is lost is counted once, though both RENEW and COMPLETE find it gone. */
@@ -1760,6 +2015,7 @@ CASE(a_shadow_is_counted_apart)
     begin(b, 4);
     told_error(b, 4, HAPAX_ERR_UNAVAILABLE);
     pass_ms(b, 4, b->policies[4].timeout_ms);
+    assert_int_equal(b->flows[4].would, HAPAX_ANSWER_BYPASS);
     handled(b, 4, HAPAX_CLASS_FINAL, 200);
     b->requests[5].key = HAPAX__KEY_BAD;
     begin(b, 5);

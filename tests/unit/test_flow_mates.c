@@ -23,13 +23,18 @@ CASE(one_question_one_run_one_answer)
     start(b, 5000);
     begin(b, 0);
     begin(b, 1);
-    told_claimed(b, 0, 1, false);
+    told_claimed(b, 0, 3, false);
     begin(b, 2);
-    expect(b, "0 ASK claim\n0 RUN a1\n");
+    expect(b, "0 ASK claim\n0 RUN a3\n");
     handled(b, 0, HAPAX_CLASS_FINAL, 200);
     told_stored(b, 0);
     expect(b, "0 ASK complete 200\n1 ANSWER replay 200\n1 END\n2 ANSWER replay 200\n2 END\n"
               "0 ANSWER fresh 200 recorded\n0 END\n");
+    for (int i = 0; i < 3; i++) {
+        assert_true(b->flows[i].answer.recorded);
+        assert_int_equal(b->flows[i].answer.attempt, 3);
+        assert_int_equal(b->flows[i].answer.fence, FENCE);
+    }
 }
 
 /* A verdict that answers the head answers its mates. */
@@ -62,6 +67,32 @@ CASE(a_body_that_was_not_kept_is_gone_for_mates)
     told(b, 0);
     expect(b, "0 ASK claim\n1 ANSWER gone 201\n1 END\n0 ANSWER gone 201\n0 END\n");
     assert_true(b->flows[0].answer.recorded && b->flows[1].answer.recorded);
+    start(b, 1000);
+    b->policies[0].max_response = 0;
+    for (int i = 0; i < 2; i++)
+        begin(b, i);
+    told_claimed(b, 0, 1, false);
+    handled(b, 0, HAPAX_CLASS_FINAL, 200);
+    told_stored(b, 0);
+    expect(b, "0 ASK claim\n0 RUN a1\n0 ASK complete 200 bodiless\n1 ANSWER gone 200\n1 END\n"
+              "0 ANSWER fresh 200 recorded\n0 END\n");
+    assert_true(b->flows[1].answer.recorded);
+}
+
+/* A failure that is answered again is recorded for all; what is unknown is recorded for none. */
+CASE(what_is_recorded_is_so_for_mates)
+{
+    struct bench bench, *b = &bench;
+
+    start(b, 0);
+    for (int i = 0; i < 4; i++)
+        begin(b, i);
+    told_state(b, 0, HAPAX_FAILED, HAPAX_STATE_FAILED);
+    assert_true(b->flows[0].answer.recorded && b->flows[3].answer.recorded);
+    for (int i = 4; i < 6; i++)
+        begin(b, i);
+    told_state(b, 4, HAPAX_UNKNOWN, HAPAX_STATE_UNKNOWN);
+    assert_false(b->flows[4].answer.recorded || b->flows[5].answer.recorded);
 }
 
 /* Those who do not wait are turned away as soon as one runs; those who come later as well. */
@@ -73,12 +104,18 @@ CASE(who_does_not_wait_is_turned_away)
     b->policies[2].wait_ms = 1000;
     for (int i = 0; i < 3; i++)
         begin(b, i);
-    told_claimed(b, 0, 1, false);
+    told_claimed(b, 0, 7, false);
     begin(b, 3);
-    expect(b, "0 ASK claim\n1 ANSWER in_flight retry 900\n1 END\n0 RUN a1\n"
+    expect(b, "0 ASK claim\n1 ANSWER in_flight retry 900\n1 END\n0 RUN a7\n"
               "3 ANSWER in_flight retry 900\n3 END\n");
-    pass_ms(b, 2, 1000);
-    expect(b, "2 ANSWER in_flight retry 0\n2 END\n");
+    assert_int_equal(b->flows[1].answer.attempt, 7);
+    assert_int_equal(b->flows[3].answer.attempt, 7);
+    pass_ms(b, 0, 300); /* the lease is that of the last RENEW */
+    told_state(b, 0, HAPAX_OK, HAPAX_STATE_STARTED);
+    begin(b, 4);
+    expect(b, "0 ASK renew\n4 ANSWER in_flight retry 900\n4 END\n");
+    pass_ms(b, 2, 700);
+    expect(b, "2 ANSWER in_flight retry 200\n2 END\n");
 }
 
 /* After a FAIL the next runs, and the rest get its answer. */
@@ -161,8 +198,10 @@ CASE(a_newcomer_wakes_a_waiting_head)
     begin(b, 1);
     expect(b, "0 ASK claim\n0 ASK claim\n");
     begin(b, 2); /* the question is out already */
-    told_state(b, 0, HAPAX_IN_FLIGHT, HAPAX_STATE_STARTED);
+    answered(b, 0, HAPAX_IN_FLIGHT, HAPAX_STATE_STARTED)->record.attempt = 6;
+    told(b, 0);
     expect(b, "2 ANSWER in_flight retry 900\n2 END\n");
+    assert_int_equal(b->flows[2].answer.attempt, 6);
     pass_ms(b, 1, 5000);
     expect(b, "1 ANSWER in_flight retry 0\n1 END\n");
 }
@@ -232,6 +271,20 @@ CASE(open_does_not_run_beside_another)
     b->len = 0;
     pass_ms(b, 2, 5000);
     expect(b, "2 ANSWER store_down unavailable retry 1000\n2 END\n");
+}
+
+/* One that runs unprotected has no claim to wait for: its mates ask for themselves. */
+CASE(nobody_waits_for_one_without_protection)
+{
+    struct bench bench, *b = &bench;
+
+    start(b, 0);
+    b->policies[0].on_store_error = HAPAX_STORE_OPEN;
+    b->policies[0].timeout_ms = 100;
+    begin(b, 0);
+    begin(b, 1);
+    pass_ms(b, 0, 100);
+    expect(b, "0 ASK claim\n0 RUN a0\n1 ASK claim\n");
 }
 
 /* Whatever differs in the question keeps flows apart, whichever bucket they share. */
@@ -355,7 +408,7 @@ CASE(mates_do_not_wait_for_a_lease_that_is_over)
     expect(b, "0 ASK renew\n");
     told_error(b, 0, HAPAX_ERR_UNAVAILABLE);
     expect(b, "");
-    b->now_us += LEASE_MS * MS;
+    b->now_us += (LEASE_MS - LEASE_MS / 3) * MS;
     go_on(b, 0);
     expect(b, "0 ASK renew\n");
     told_error(b, 0, HAPAX_ERR_UNAVAILABLE);

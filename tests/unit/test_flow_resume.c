@@ -158,3 +158,23 @@ CASE(others_wait_for_the_resumed_one)
     expect(b, "3 ANSWER in_flight retry 900\n3 END\n4 ASK complete 200\n"
               "4 ANSWER fresh 200 recorded\n4 END\n");
 }
+
+/* The claim was granted by a store that answered: `open` runs nothing beside it, and nothing beside
+ * whoever waits for it. */
+CASE(open_does_not_run_beside_a_resumed_one)
+{
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    b->requests[1].id = b->requests[2].id = b->requests[0].id;
+    b->policies[1].wait_ms = 10000;
+    b->policies[2].on_store_error = HAPAX_STORE_OPEN;
+    b->policies[2].timeout_ms = 100;
+    resume(b, 0, false);
+    begin(b, 1);
+    told_state(b, 0, HAPAX_LOST, HAPAX_STATE_STARTED);
+    begin(b, 2);
+    pass_ms(b, 2, 100);
+    expect(b, "0 RUN a3 stale\n0 ASK renew\n1 ASK claim\n0 ABANDON\n"
+              "2 ANSWER store_down indeterminate retry 1000\n2 END\n");
+}

@@ -250,11 +250,13 @@ static void a_refused_key_is_told_why(void **state)
         {"a, \"b\"", "repeated"},
         {"\"a\",\"b\"", "repeated"},
         {"\"a\" , \"b\"", "repeated"},
+        {"\"a\"\t \t,\"b\"", "repeated"},
         {"\"a\";p=1,\"b\"", "repeated"},
         {"\"a\",", "repeated"},
         {"caf\xc3\xa9", "not ASCII"},
         {"\"caf\xc3\xa9\"", "not ASCII"},
         {"\"\x80\"", "not ASCII"},
+        {"\x80", "not ASCII"},
         {"a\x01", "control"},
         {"a\x7f", "control"},
         {"\"a\tb\"", "control"},
@@ -730,6 +732,8 @@ static void the_key_of_an_event_names_its_source_and_id(void **state)
                      "sha256-e15dbb46bec2938419191135bb03e37d83ec60658eb69e43aa803779beb093eb");
     assert_event_key(filled(bytes, 's', HAPAX__EVENT_NAME_MAX), hapax_str("1"),
                      "sha256-b874c6dd0c6dda7dfd88480d2d1d6859dda6cba37eb2cf19e2363b59aaf07583");
+    assert_event_key(hapax_str("1"), filled(bytes, 's', HAPAX__EVENT_NAME_MAX),
+                     "sha256-77f197b2ce0535eef8adafc9bf79c216f336c59b5d40833754a2127132785920");
     assert_event_key(hapax_str("/a b"), hapax_str("c"),
                      "sha256-41ed01389860015d62c3bee9f5d3add97a801bd919769f39fcba8da89bd2173b");
     assert_event_key(hapax_str("/a"), hapax_str("b c"), "/a b c");
@@ -779,6 +783,22 @@ static void a_key_is_quoted_as_it_is_read(void **state)
     assert_int_equal(len, 7);
 }
 
+/* Bytes that are no header are the key, up to 255 of them; otherwise their hash is. */
+static void a_key_of_bytes_is_never_cut(void **state)
+{
+    uint8_t out[HAPAX_KEY_MAX], bytes[HAPAX_KEY_MAX + 1];
+
+    assert_int_equal(hapax__key_of_bytes(out, hapax_str(NULL)), 0);
+    assert_int_equal(hapax__key_of_bytes(out, hapax_str("x")), 1);
+    assert_int_equal(out[0], 'x');
+    assert_int_equal(hapax__key_of_bytes(out, filled(bytes, 'k', HAPAX_KEY_MAX)), HAPAX_KEY_MAX);
+    assert_memory_equal(out, bytes, HAPAX_KEY_MAX);
+    /* 'sha256-' + sha256(b'k' * 256).hexdigest() */
+    assert_int_equal(hapax__key_of_bytes(out, filled(bytes, 'k', HAPAX_KEY_MAX + 1)), 71);
+    assert_memory_equal(
+        out, "sha256-ce16fe78208a4e93f7158e62393680e025b2ad584f4e875ce903a654bb74cf93", 71);
+}
+
 /* A key says when it was made if it is a UUID of version 7 or begins with t and ten digits. */
 static void a_key_may_say_when_it_was_made(void **state)
 {
@@ -788,6 +808,7 @@ static void a_key_may_say_when_it_was_made(void **state)
     } keys[] = {
         {"017f22e2-79b0-7cc3-98c4-dc0c0c07398f", 1645557742000}, /* RFC 9562, A.6 */
         {"017F22E2-79B0-7CC3-B8C4-DC0C0C07398F", 1645557742000},
+        {"00000000-0001-7abc-adef-dc0c0c07398f", 1},
         {"017f22e2-79b0-4cc3-98c4-dc0c0c07398f", 0}, /* another version */
         {"017f22e2-79b0-7cc3-c8c4-dc0c0c07398f", 0}, /* another variant */
         {"017f22e2-79b0-7cc3-98c4-dc0c0c07398g", 0},
@@ -797,7 +818,9 @@ static void a_key_may_say_when_it_was_made(void **state)
         {"017f22e2-79b0-7cc3-98c4-dc0c0c07398f0", 0},
         {"t1645557742-order-7", 1645557742000},
         {"t1645557742-", 1645557742000},
+        {"t1098765432-order", 1098765432000},
         {"t0000012345-order", 0}, /* a number with zeros before it */
+        {"t0123456789-order", 0},
         {"t1645557742", 0},
         {"t16455577429-order", 0},
         {"t164555774a-order", 0},
@@ -808,6 +831,9 @@ static void a_key_may_say_when_it_was_made(void **state)
 
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         assert_int_equal(hapax__key_made_ms(hapax_str(keys[i].key)), keys[i].ms);
+    /* The `-` is behind the key. */
+    assert_int_equal(hapax__key_made_ms((struct hapax_span){(const uint8_t *)"t1645557742-", 11}),
+                     0);
 }
 
 /* Half an event names nothing. */
@@ -999,6 +1025,7 @@ int main(void)
         cmocka_unit_test(the_key_of_an_event_names_its_source_and_id),
         cmocka_unit_test(the_key_of_an_event_can_be_quoted),
         cmocka_unit_test(a_key_is_quoted_as_it_is_read),
+        cmocka_unit_test(a_key_of_bytes_is_never_cut),
         cmocka_unit_test(a_key_may_say_when_it_was_made),
         cmocka_unit_test(an_event_without_source_or_id_has_no_key),
         cmocka_unit_test(every_value_has_its_name),
