@@ -3,7 +3,7 @@
 """Mechanical mistakes in src/core: each must be caught by a unit test or the simulator.
 
 One mistake at a time: a comparison, an operator or a constant becomes another, a condition is negated, a statement is
-left out. The file is compiled with it and linked with the test programs of its part, which run until one fails, hangs
+left out. The file is linked with the test programs of its part, which run until one fails, hangs
 or dies. What survives is named, and fails this program, unless tests/mutate.txt says why no test can tell it from the
 original. tests/sim/mutants.py has mistakes that mean something; these are all that a machine can think of.
 
@@ -12,11 +12,13 @@ original. tests/sim/mutants.py has mistakes that mean something; these are all t
 BUILD must be built. --count: so many of them, drawn by the seed. --list prints them, and tries none.
 """
 import argparse
+import collections
 import concurrent.futures
 import os
 import pathlib
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,13 +26,16 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 KNOWN = ROOT / "tests/mutate.txt"
 SIM = "sim"
-# The files, and the programs that try each, the quickest to find something first. For another file: its row here, and
-# each survivor caught by a test or explained.
+FLOW = "flow flow_mates flow_breaker flow_resume"
+# The files, and the programs that try each, the quickest to find something first. Several tests with a space between
+# are linked into one program. For another file: its row here, and each survivor caught by a test or explained.
 PROGRAMS = {
-    "breaker": ["flow_breaker", "flow_mates", SIM],
+    "breaker": [FLOW, SIM],
     "class": ["class", SIM],
-    "drive": ["flow", SIM],
+    "drive": [FLOW, SIM],
+    "flow": [FLOW, SIM],
     "id": ["text", "record"],
+    "key": ["text"],
     "limit": ["limit"],
     "machine": ["machine", "machine_kept", SIM, "machine_table"],
     "owners": ["limit"],
@@ -39,14 +44,16 @@ PROGRAMS = {
     "record": ["record"],
     "token": ["token"],
     "trace": ["text"],
-    "waiters": ["flow_mates", "flow", SIM],
+    "waiters": [FLOW, SIM],
     "what": ["text"],
 }
 FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O0", "-w", "-fno-strict-aliasing", "-fPIC", "-Iinclude", "-Isrc", "-Isrc/core"]
+LINK = ["cc", *(["-fuse-ld=gold"] if shutil.which("ld.gold") else []), "-s"] # gold takes a third of the time
 LIBRARIES = ["-lcmocka", "-lcrypto", "-lssl", "-lpq", "-lcurl", "-lpthread", "-lm"]
-# What a program may take of a processor and of time. The processor's time does not pass while the process stands still.
-LIMITS = ["prlimit", "--cpu=10", "--core=0"]
-TIMEOUT_S = 60
+# What a program may take of a processor, in seconds: several times what it needs. That time does not pass while the
+# process stands still, so this is what ends a mistake that hangs. The other limit is for one that sleeps.
+CPU_S = {SIM: 5, "machine_table": 40}
+TIMEOUT_S = 300
 
 OTHER = {"==": "!=", "!=": "==", "<": "<=", "<=": "<", ">": ">=", ">=": ">", "&&": "||", "||": "&&", "+": "-", "-": "+",
          "*": "/", "/": "*", "%": "*", "<<": ">>", ">>": "<<", "+=": "-=", "-=": "+=", "|=": "&=", "&=": "|=",
@@ -58,6 +65,13 @@ CONDITION = re.compile(r"^\s*(?:\} else )?(?:if|while) \((.*)\)(?: \{)?$")
 STATEMENT = re.compile(r"^\s+(?:\(void\))?[a-z_][\w.>\[\]-]*(?:\(.*\)| [|&+-]?= [^;]*|\+\+|--);$|^\s+\+\+[\w.>-]+;$")
 SKIPPED = re.compile(r"^\s*(#|/\*| \*|\*|assert\(|static_assert|return;|break;|const struct|static const)|\bassert\("
                      r"|^[a-z].*\(|^\s+(?!return\b)(?:struct )?\w+ \w+(?:\[[^\]]*\])+;")
+# Ahead of the file: which copy is called.
+CHOICE = """#include <stdlib.h>
+static int chosen;
+__attribute__((constructor)) static void choose(void) { chosen = atoi(getenv("CHOSEN")); }"""
+Mutant = collections.namedtuple("Mutant", "name path at new of_table")
+# Where a function begins. A table belongs to none.
+FUNCTION = re.compile(r"^[a-z][^;=]*?(\w+)\([^;]*$")
 
 
 def mutations_of(line):
@@ -87,56 +101,127 @@ def changes_of(line):
 
 
 def all_mutants(only):
+    """Each mistake: its name, as in tests/mutate.txt, the file, the number of the line from 0, and the line instead."""
     for path in sorted((ROOT / "src/core").glob("*.c")):
-        if path.stem not in PROGRAMS or (only and path.stem not in only.split(",")):
+        if only and path.stem not in only.split(","):
             continue
-        lines = path.read_text(encoding="utf-8").split("\n")
-        for at, line in enumerate(lines):
+        place, seen = path.name, {}
+        for at, line in enumerate(path.read_text(encoding="utf-8").split("\n")):
+            if found := FUNCTION.match(line):
+                place = f"{path.name} {found[1]}"
+            elif line.startswith("}"):
+                place = path.name
             for new, what in mutations_of(line):
-                yield path, at, line.strip(), what, "\n".join([*lines[:at], new, *lines[at + 1:]])
+                name = place, line.strip(), what
+                seen[name] = seen.get(name, 0) + 1
+                if seen[name] > 1:
+                    name = f"{place} {seen[name]}", *name[1:]
+                yield Mutant(name, path, at, new, place == path.name)
+
+
+def functions_of(lines):
+    """Where each function begins, where its body does, and where it ends."""
+    for begin, line in enumerate(lines):
+        if FUNCTION.match(line):
+            yield begin, lines.index("{", begin), lines.index("}", begin)
+
+
+def text_with(lines, mutants):
+    """The file with a copy of a function for each mistake in it; CHOSEN says by number which mistake is made, 0: none.
+
+    So a file is compiled and linked once for all of them. Also gives the mistake of each line, or None.
+    """
+    out, whose, done = CHOICE.split("\n"), [], 0
+    for begin, body, end in functions_of(lines):
+        out += lines[done:begin]
+        head = "\n".join(lines[begin:body])
+        name, words = FUNCTION.match(lines[begin])[1], re.search(r"\((.*)\)", head, re.S)[1]
+        call = ", ".join(re.search(r"(\w+)(?:\[[^\]]*\])?$", word.strip())[1]
+                         for word in words.split(",") if word != "void")
+        cases = []
+        for number, mutant in enumerate([None, *mutants]):
+            if mutant and not begin < mutant.at < end:
+                continue
+            copy = lines[body:end + 1]
+            if mutant:
+                copy[mutant.at - body] = mutant.new
+            whose += [None] * (len(out) - len(whose))
+            out += [re.sub(rf"\b{name}\(", f"{name}__{number}(", head, count=1).replace("\n", " "), *copy]
+            whose += [mutant] * (len(copy) + 1)
+            cases.append(f"{f'case {number}' if number else 'default'}: return {name}__{number}({call});")
+        out += [head.replace("\n", " "), "{ switch (chosen) {", *cases, "} }"]
+        done = end + 1
+    out += lines[done:]
+    return "\n".join(out), whose + [None] * (len(out) - len(whose))
 
 
 def objects_of(build, program):
     if program == SIM:
         return sorted((build / "tests/sim/sim.p").glob("*.o"))
-    made = [build / f"tests/unit/test_{program}.p/test_{program}.c.o"]
+    made = [build / f"tests/unit/test_{name}.p/test_{name}.c.o" for name in program.split()]
     if program == "token": # it lets allocations fail
         made += [build / "tests/libfaulty.a", build / "tests/unit/liboom.a", *(
             f"-Wl,--wrap={name}" for name in ("malloc", "calloc", "realloc", "free", "strdup", "strndup"))]
     return made
 
 
-def catch(build, work, number, mutant):
-    """Who catches the mistake: a program, "the compiler", or nobody (None)."""
-    path, _at, _line, _what, text = mutant
-    source, made, program = work / f"{number}.c", work / f"{number}.o", work / f"{number}.test"
+def compiled(text, source):
+    """Compiles the text; gives the numbers from 0 of the lines that the compiler refuses."""
     source.write_text(text, encoding="utf-8")
+    done = subprocess.run(["cc", *FLAGS, "-fmax-errors=0", "-c", source, "-o", source.with_suffix(".o")], cwd=ROOT,
+                          capture_output=True, check=False, text=True)
+    wrong = re.findall(rf"^{source}:(\d+):\d+: error", done.stderr, re.M)
+    if done.returncode and not wrong:
+        sys.exit(done.stderr)
+    return [int(line) - 1 for line in wrong]
+
+
+def linked(build, source, name):
+    archives = [build / "libhapax.a", build / "src/core/libhapax-core.a", build / "tests/libcases.a"]
+    program = source.with_suffix(".test")
+    subprocess.run([*LINK, *objects_of(build, name), source.with_suffix(".o"), "-Wl,--start-group", *archives,
+                    "-Wl,--end-group", *LIBRARIES, "-o", program], check=True)
+    return program
+
+
+def fails(program, name, number):
+    words = ["--schedules", "15000", "--jobs", "1"] if name == SIM else []
+    limits = ["prlimit", f"--cpu={CPU_S.get(name, 1)}", "--core=0"]
     try:
-        if subprocess.run(["cc", *FLAGS, "-c", source, "-o", made], cwd=ROOT, stderr=subprocess.DEVNULL,
-                          check=False).returncode:
-            return "the compiler"
-        for name in PROGRAMS[path.stem]:
-            archives = [build / "libhapax.a", build / "src/core/libhapax-core.a", build / "tests/libcases.a"]
-            subprocess.run(["cc", *objects_of(build, name), made, "-Wl,--start-group", *archives, "-Wl,--end-group",
-                            *LIBRARIES, "-s", "-o", program], check=True, capture_output=True)
-            words = ["--schedules", "15000", "--jobs", "1"] if name == SIM else []
-            try:
-                done = subprocess.run([*LIMITS, program, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                      check=False, timeout=TIMEOUT_S, cwd=work)
-            except subprocess.TimeoutExpired:
-                return f"{name}, which hangs"
-            if done.returncode:
-                return name
-        return None
-    finally:
-        for file in (source, made, program):
-            file.unlink(missing_ok=True)
+        return subprocess.run([*limits, program, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                              check=False, timeout=TIMEOUT_S, cwd=program.parent,
+                              env={**os.environ, "CHOSEN": str(number)}).returncode != 0
+    except subprocess.TimeoutExpired:
+        return True
+
+
+def catch(build, source, path, mutants, jobs):
+    """Who catches each of these mistakes of a file: a program, "the compiler", or nobody (None)."""
+    lines, found, left = path.read_text(encoding="utf-8").split("\n"), {}, mutants
+    of_table = mutants[0].of_table # and alone
+    if of_table:
+        lines[left[0].at] = left[0].new
+        if compiled("\n".join(lines), source):
+            return {left[0].name: "the compiler"}
+    else:
+        while wrong := compiled((made := text_with(lines, left))[0], source):
+            found |= {made[1][line].name: "the compiler" for line in wrong}
+            left = [mutant for mutant in left if mutant.name not in found]
+    numbers = {number: mutant.name for number, mutant in enumerate(left, 1)}
+    for name in PROGRAMS[path.stem]:
+        program = linked(build, source, name)
+        if not of_table and fails(program, name, 0):
+            sys.exit(f"{name} fails without a mistake in {path.name}")
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            caught = pool.map(lambda number: fails(program, name, number), list(numbers))
+            found |= {numbers.pop(number): name for number, is_caught in zip(list(numbers), caught) if is_caught}
+    return {mutant.name: found.get(mutant.name) for mutant in mutants}
 
 
 def known():
-    """What tests/mutate.txt explains: FILE | LINE | WHAT, WHAT… | WHY."""
+    """What tests/mutate.txt explains: PLACE | LINE | WHAT, WHAT… | WHY."""
     rows = [row.split(" | ") for row in KNOWN.read_text(encoding="utf-8").splitlines() if row and row[0] != "#"]
-    return {(file, line, what) for file, line, whats, _why in rows for what in whats.split(", ")}
+    return {(place, line, what) for place, line, whats, _why in rows for what in whats.split(", ")}
 
 
 def main():
@@ -149,32 +234,34 @@ def main():
     parser.add_argument("--list", action="store_true")
     args = parser.parse_args()
     build, mutants, explained = args.build.resolve(), list(all_mutants(args.only)), known()
-    there = {(path.name, line, what) for path, _at, line, what, _text in mutants}
-    stale = explained - there if not args.only else set()
+    stale = explained - {mutant.name for mutant in mutants} if not args.only else set()
     for row in stale:
         print(f"tests/mutate.txt explains what is not there: {' | '.join(row)}")
     if args.count:
         mutants = random.Random(args.seed).sample(mutants, min(args.count, len(mutants)))
     if args.list:
-        for path, at, line, what, _text in mutants:
-            print(f"{path.name}:{at + 1}: {what}: {line}")
+        for mutant in mutants:
+            print(f"{mutant.path.name}:{mutant.at + 1}: {' | '.join(mutant.name)}")
         return len(stale) > 0
+    batches = {}
+    for mutant in mutants: # those of one file's functions are tried together
+        batches.setdefault((mutant.path, mutant.name if mutant.of_table else None), []).append(mutant)
+    found = {}
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
+        for number, ((path, _alone), batch) in enumerate(batches.items()):
+            found |= catch(build, pathlib.Path(folder) / f"{number}.c", path, batch, args.jobs)
     survivors = caught = refused = told = 0
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder, \
-            concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        work = pathlib.Path(folder)
-        jobs = [pool.submit(catch, build, work, number, mutant) for number, mutant in enumerate(mutants)]
-        for (path, at, line, what, _text), job in zip(mutants, jobs):
-            by = job.result()
-            if by == "the compiler":
-                refused += 1
-            elif by:
-                caught += 1
-            elif (path.name, line, what) in explained:
-                told += 1
-            else:
-                survivors += 1
-                print(f"SURVIVED {path.name}:{at + 1}: {path.name} | {line} | {what}", flush=True)
+    for mutant in mutants:
+        by = found[mutant.name]
+        if by == "the compiler":
+            refused += 1
+        elif by:
+            caught += 1
+        elif mutant.name in explained:
+            told += 1
+        else:
+            survivors += 1
+            print(f"SURVIVED {mutant.path.name}:{mutant.at + 1}: {' | '.join(mutant.name)}", flush=True)
     print(f"# {len(mutants)} mistakes: {caught} caught, {refused} that do not compile, {told} explained, "
           f"{survivors} survived")
     return survivors > 0 or len(stale) > 0

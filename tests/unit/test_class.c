@@ -194,6 +194,7 @@ CASE(a_rule_is_what_its_text_says)
         {"3xx", 300, 399, "", ""},
         {"409+Retry-After", 409, 409, "retry-after", ""},
         {"5xx+a=B", 500, 599, "a", "b"},
+        {"5xx+A-Z=AZ", 500, 599, "a-z", "az"},
         {"409+aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 409, 409,
          "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", ""},
     };
