@@ -510,6 +510,26 @@ CASE(an_older_keeper_is_asked_what_it_knows) /* promise 31 */
     play_close(play);
 }
 
+/* The older keeper is gone, and nothing was read since: the newer one in its place is asked. */
+CASE(a_newer_keeper_in_its_place_is_asked)
+{
+    struct play *play = play_open();
+    unsigned newer = put_newer(play, 0);
+
+    play_older(play);
+    put(play, 0, newer);
+    taken(play, 0, newer, HAPAX_ERR_UNSUPPORTED);
+    close(play->fd);
+    play->version = HAPAX__FRAME_VERSION;
+    put(play, 0, newer);
+    none_taken(play);
+    play_accept(play);
+    answer(play, come(play, 0, newer), HAPAX_ERR_CORRUPT); /* an answer to each kind */
+    turn(play);
+    taken(play, 0, newer, HAPAX_ERR_CORRUPT);
+    play_close(play);
+}
+
 /* What was sent to a newer keeper, and cannot be repeated to the older one in its place, may have
  * been applied. What waited behind it was not. */
 CASE(what_an_older_keeper_cannot_be_repeated_is_indeterminate)

@@ -17,7 +17,7 @@ struct halves {
     int steps; /* of the last op */
     int at; /* the step, from 1; 0: nothing happens */
     int times; /* for so many steps */
-    enum fault { LOSE_OP, LOSE_REPLY, AWAY, BIG, OTHER } fault;
+    enum fault { LOSE_OP, LOSE_REPLY, AWAY, BIG, OLDER, OTHER } fault;
     struct hapax_op other; /* another door's op, before the step */
     int other_half;
 };
@@ -31,6 +31,7 @@ static void answer_step(struct halves *h, struct hapax__pair *pair, bool meets)
 {
     struct hapax_op asked = pair->sub;
 
+    assert_true(asked.says_kept); /* what a CLAIM of its own may end in */
     if (meets && h->fault == OTHER)
         (void)run(&h->of[h->other_half], h->other);
     if (!meets || h->fault == LOSE_REPLY || h->fault == OTHER)
@@ -39,9 +40,10 @@ static void answer_step(struct halves *h, struct hapax__pair *pair, bool meets)
         return;
     pair->sub = asked;
     pair->sub.verdict = HAPAX_NO_VERDICT;
-    pair->sub.error = h->fault == AWAY  ? HAPAX_ERR_UNAVAILABLE
-                      : h->fault == BIG ? HAPAX_ERR_TOO_BIG
-                                        : HAPAX_ERR_INDETERMINATE;
+    pair->sub.error = h->fault == AWAY    ? HAPAX_ERR_UNAVAILABLE
+                      : h->fault == BIG   ? HAPAX_ERR_TOO_BIG
+                      : h->fault == OLDER ? HAPAX_ERR_UNSUPPORTED
+                                          : HAPAX_ERR_INDETERMINATE;
 }
 
 /* Plays an op of a door with both. The fault is over with it. */
@@ -97,6 +99,22 @@ CASE(a_claim_of_both_is_one_in_each)
     assert_int_equal(claim(&h.of[OLD], 2).verdict, HAPAX_IN_FLIGHT);
     assert_int_equal(claim(&h.of[NEW], 3).verdict, HAPAX_IN_FLIGHT);
     assert_int_equal(play(&h, op_m(HAPAX_OP_CLAIM)).verdict, HAPAX_CLAIMED);
+}
+
+/* A half behind an older keeper, which cannot be told how long an outcome is kept, grants nothing.
+ * So nothing runs, and the claim in the other half is given back. An operator's word that the old
+ * half has taken is not over. */
+CASE(a_half_that_does_not_know_an_op_lets_nothing_run)
+{
+    struct halves h = fresh();
+    struct hapax_op op = op_m(HAPAX_OP_RESOLVE);
+
+    assert_int_equal(play_at(&h, 3, 1, OLDER, op_m(HAPAX_OP_CLAIM)).error, HAPAX_ERR_UNSUPPORTED);
+    assert_int_equal(claim(&h.of[OLD], 2).verdict, HAPAX_CLAIMED);
+    op.resolve = HAPAX_RESOLVE_COMPLETE;
+    op.force = true;
+    assert_int_equal(play_at(&h, 2, 1, OLDER, op).error, HAPAX_ERR_INDETERMINATE);
+    assert_int_equal(claim(&h.of[OLD], 3).verdict, HAPAX_COMPLETED);
 }
 
 /* Surely not applied is what neither half was told; all else has to be repeated. */

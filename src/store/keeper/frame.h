@@ -76,8 +76,8 @@ size_t hapax__frame_op_size(const struct hapax_op *op);
 void hapax__frame_put_op(struct hapax__writer *w, const struct hapax_op *op);
 
 /* The oldest version in which the op can be sent. In each version from there on its bytes are the
- * same, and so is every answer. A CLAIM needs what its end may need: otherwise the outcome could
- * not be kept as it was to be, once the handler has run. */
+ * same, and so is the form of its answer. A CLAIM needs what its end may need: otherwise the
+ * outcome could not be kept as it was to be, once the handler has run. */
 unsigned hapax__frame_op_version(const struct hapax_op *op);
 
 /* Read what comes before the ops. False: malformed, or no op, or more than HAPAX_BATCH_MAX. */

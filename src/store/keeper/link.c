@@ -679,22 +679,37 @@ static void read_some(struct hapax__link *link, int64_t now_us, bool readable)
         link->paused = link->groups < groups && link->in_at < link->in_end;
 }
 
-/* An older keeper would take an op that it does not know for a malformed one, and hang up. */
-static void leave_out_newer(struct hapax__link *link, struct hapax__group *group)
+static bool closed(const struct hapax__link *link)
+{
+    uint8_t byte;
+    ssize_t got;
+
+    do {
+        got = recv(link->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    } while (got < 0 && errno == EINTR);
+    return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
+}
+
+/* An older keeper would take an op that it does not know for a malformed one, and hang up. It may
+ * be gone, and another in its place. Who is refused sends nothing, and waits for nothing, by which
+ * a link would be told of that. */
+static enum result leave_out_newer(struct hapax__link *link, struct hapax__group *group)
 {
     uint32_t count = group->count;
     char why[128];
 
     if (link->server.version == HAPAX__FRAME_VERSION)
-        return;
+        return WELL;
+    if (closed(link))
+        return result_with(link, LOST, "it closed the connection");
     leave_out(link, group, too_new);
     if (group->count == count)
-        return;
+        return WELL;
     (void)snprintf(why, sizeof(why),
                    "it speaks version %u, in which this cannot be asked: restart the keeper with "
                    "this Hapax",
                    link->server.version);
-    result_with(link, WELL, why);
+    return result_with(link, WELL, why);
 }
 
 static void write_some(struct hapax__link *link, int64_t now_us)
@@ -703,8 +718,8 @@ static void write_some(struct hapax__link *link, int64_t now_us)
     enum result result = flush(link);
 
     while (result == WELL && link->phase == HAPAX__LINK_UP && (group = unwritten(link))) {
-        leave_out_newer(link, group);
-        if (group->count == 0)
+        result = leave_out_newer(link, group);
+        if (result != WELL || group->count == 0)
             continue;
         result = make_frame(link, group, now_us);
         if (result == WELL)

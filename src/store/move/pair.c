@@ -39,6 +39,8 @@ static void ask(struct hapax__pair *p, enum hapax__half half, enum hapax_op_kind
     p->sub.fence = 0;
     p->sub.sealed = NULL;
     p->sub.old = NULL;
+    /* To bring an outcome over, its time is said. A half that cannot be told it grants nothing. */
+    p->sub.says_kept = true;
     if (p->op->old && half == HAPAX__HALF_OLD) {
         p->sub.id = p->op->old->id;
         p->sub.owner = p->op->old->owner;
@@ -72,7 +74,9 @@ static bool unapplied(enum hapax_error error)
 static void end_error(struct hapax__pair *p, enum hapax_error error, bool applied)
 {
     p->op->verdict = HAPAX_NO_VERDICT;
-    p->op->error = applied && unapplied(error) ? HAPAX_ERR_INDETERMINATE : error;
+    p->op->error = applied && (unapplied(error) || error == HAPAX_ERR_UNSUPPORTED)
+                       ? HAPAX_ERR_INDETERMINATE
+                       : error;
     p->then = NULL;
 }
 
