@@ -1799,9 +1799,9 @@ CASE(a_claim_says_what_its_end_may_need)
 
     for (int i = 0; i < 4; i++) {
         bench_init(b);
-        b->policies[0].retention_4xx_ms = i == 1 ? 4000 : 0;
-        b->policies[0].retention_failed_ms = i == 2 ? 5000 : 0;
-        b->policies[0].tombstone_ms = i == 3 ? 9000 : 0;
+        b->policies[0].retention_4xx_ms = i == 1;
+        b->policies[0].retention_failed_ms = i == 2;
+        b->policies[0].tombstone_ms = i == 3;
         begin(b, 0);
         assert_int_equal(b->flows[0].op.kind, HAPAX_OP_CLAIM);
         assert_int_equal(b->flows[0].op.says_kept, i > 0);

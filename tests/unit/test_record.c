@@ -210,8 +210,10 @@ static void a_record_of_version_1_is_read(void **state)
                      HAPAX_ERR_NONE);
     if (record_diff(&out, &record))
         fail_msg("%s differs", record_diff(&out, &record));
+    memset(&peeked, 0xff, sizeof(peeked));
     assert_true(hapax__record_peek(&peeked, (struct hapax_span){bytes, len}));
     assert_int_equal(peeked.expires_us, record.expires_us);
+    assert_int_equal(peeked.what.len, 0);
     for (size_t short_len = 0; short_len < len; short_len++)
         assert_int_equal(decode_copy(&record.id, bytes, short_len), HAPAX_ERR_CORRUPT);
 }
