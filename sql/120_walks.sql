@@ -44,6 +44,9 @@ DECLARE
     v_states CONSTANT integer := coalesce(nullif(p_states, 0), 30);
     v_scope CONSTANT bytea := nullif(p_scope, '');
     v_owner CONSTANT bytea := nullif(p_owner, '');
+    -- Made by who lists by owner often (docs/database.md).
+    v_by_owner CONSTANT boolean := v_owner IS NOT NULL
+        AND to_regclass('hapax.operations_owner') IS NOT NULL;
     v_limit CONSTANT integer := CASE WHEN p_limit BETWEEN 1 AND 1000 THEN p_limit ELSE 1000 END;
     v_cursor bytea := coalesce(p_cursor, decode(repeat('00', 32), 'hex'));
     v_ids bytea[];
@@ -72,11 +75,17 @@ BEGIN
     IF v_few THEN
         v_ids := ARRAY(SELECT f.id FROM unnest(v_found) f(id) ORDER BY f.id LIMIT v_limit + 1);
     ELSE
-        WITH walked AS MATERIALIZED (
+        WITH come AS (
+            (SELECT id, state, owner, scope, updated_us, expires_us FROM hapax.operations
+                WHERE v_by_owner AND owner = v_owner AND id > v_cursor ORDER BY id LIMIT c_walk)
+            UNION ALL
+            (SELECT id, state, owner, scope, updated_us, expires_us FROM hapax.operations
+                WHERE NOT v_by_owner AND id > v_cursor ORDER BY id LIMIT c_walk)),
+        walked AS MATERIALIZED (
             SELECT o.id, v_states >> o.state & 1 = 1 AND (v_scope IS NULL OR o.scope = v_scope)
                 AND (v_owner IS NULL OR o.owner = v_owner) AND o.updated_us <= v_before
                 AND (o.expires_us = 0 OR v_now < o.expires_us) AS wanted
-            FROM hapax.operations o WHERE o.id > v_cursor ORDER BY o.id LIMIT c_walk)
+            FROM come o)
         SELECT ARRAY(SELECT w.id FROM walked w WHERE w.wanted ORDER BY w.id LIMIT v_limit + 1),
             (SELECT w.id FROM walked w ORDER BY w.id OFFSET c_walk - 1)
         INTO v_ids, v_end;

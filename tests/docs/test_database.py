@@ -32,7 +32,7 @@ def test_the_roles_of_the_page_have_their_rights(hapax):
 
 # The page's SQL runs; a dump without records is taken up by init and knows no operation; the schema can be dropped.
 def test_records_are_looked_at_left_out_of_a_dump_and_dropped(hapax, folder):
-    looks, = re.findall(r"```sql\n(.*?)```", PAGE, re.S)
+    looks, index = re.findall(r"```sql\n(.*?)```", PAGE, re.S)
     dump, = re.findall(r"`pg_dump (.*?)`", PAGE)
     drop, = re.findall(r"`(DROP .*?)`", PAGE)
     with Postgres().start() as server:
@@ -41,6 +41,7 @@ def test_records_are_looked_at_left_out_of_a_dump_and_dropped(hapax, folder):
         hapax.completed(uri, "k")
         server.psql("SELECT pg_stat_force_next_flush()", uri.rpartition("/")[2])
         assert server.psql(looks, uri.rpartition("/")[2]).count("|") == 3
+        server.psql(index, uri.rpartition("/")[2])
         words = ["bash", "-c", f"pg_dump {dump} {uri} | psql -v ON_ERROR_STOP=1 {server.uri(other)}"]
         subprocess.run(words, check=True, capture_output=True, timeout=PATIENCE)
         assert hapax("init", "--store", server.uri(other)).code == 0

@@ -22,7 +22,7 @@ import pytest
 import postgres_server
 from process import PATIENCE, wait_for
 from sql_database import (
-    BUILD, SCRIPT, CLAIM, RENEW, COMPLETE, READ, RESOLVE, CLAIMED,
+    BUILD, ROOT, SCRIPT, CLAIM, RENEW, COMPLETE, READ, RESOLVE, CLAIMED,
     IN_FLIGHT, COMPLETED, OK, LOST, FOUND, ABSENT, RERUN, HOLD, FORGET, FORCE, PACKED, BUSY,
     FOREVER, LONG_MS, TYPES, Database, ask, row, begin, complete, op, answers, run, waits, later)
 
@@ -749,6 +749,34 @@ def test_a_list_holds_each_record_once(db):
                 for id, in db.run("SELECT id FROM hapax.operations WHERE expires_us = 0 AND (%s IS NULL OR scope = %s) "
                                   "ORDER BY id", scope, scope)]
         assert page_through(conn, 8, scope) == want
+
+
+def test_a_list_by_owner_takes_an_index_of_owners(db):
+    """The line of docs/database.md. With it a page holds the owner's records; without, those among some thousand."""
+    line, = re.findall(r"^(CREATE INDEX CONCURRENTLY .*;)$", (ROOT / "docs/database.md").read_text(), re.M)
+    owner, conn = b"\5" * 32, db.connect()
+    some_records(db, 1, 30000, 2)
+    db.run("UPDATE hapax.operations SET owner = sha256(id)")
+    db.run("UPDATE hapax.operations SET owner = %s WHERE id IN (SELECT sha256(int4send(i)) FROM "
+           "generate_series(3000, 30000, 3000) i)", owner)
+    db.run("ANALYZE hapax.operations")
+    want = [bytes(id) for id, in db.run("SELECT id FROM hapax.operations WHERE owner = %s ORDER BY id", owner)]
+    assert len(want) == 10
+
+    def listed(states, limit):
+        pages, found, cursor, more = 0, [], None, True
+        while more:
+            *rows, (cursor, more) = ask(conn, "SELECT id, more FROM hapax.list(%s, NULL, 0, %s, %s, %s)", states, limit,
+                                        cursor, owner)
+            pages, found = pages + 1, found + [bytes(id) for id, _ in rows]
+        return pages, found
+
+    assert listed(4, 1000) == (7, want)  # and one that has come to the end
+    db.run(line)
+    assert listed(4, 1000) == (1, want)
+    assert listed(0, 3) == (4, want) and listed(8, 1000) == (1, [])
+    assert sorted(page_through(conn, 4)) == sorted(bytes(id) for id, in db.run("SELECT id FROM hapax.operations"))
+    db.run("DROP INDEX hapax.operations_owner")
 
 
 def some_records(db, first, last, state):
