@@ -172,6 +172,10 @@ BEGIN
                     AND num_nulls(p_flags[g.i], p_token[g.i]) = 0
                     AND octet_length(p_fingerprint[g.i]) = 32 AND p_fingerprint[g.i] <> c_any
                     AND octet_length(p_caller[g.i]) = 32 AND p_caller[g.i] <> c_any
+                    AND octet_length(p_scope[g.i]) < 256
+                    AND octet_length(coalesce(p_what[g.i], '')) < 256
+                    AND octet_length(coalesce(p_owner[g.i], '')) IN (0, 32)
+                    AND least(p_lease_ms[g.i], p_retention_ms[g.i]) >= 0
                     AND NOT EXISTS (
                         SELECT FROM hapax.operations o WHERE o.id = p_id[g.i] OFFSET 0)
                 THEN pg_try_advisory_xact_lock(hapax.lock_of(p_id[g.i])) END);
@@ -210,6 +214,8 @@ BEGIN
             SELECT g.i FROM generate_series(1, v_last) g(i)
             WHERE CASE WHEN p_kind[g.i] = 3 AND octet_length(p_id[g.i]) = 32
                     AND num_nulls(p_flags[g.i], p_token[g.i]) = 0
+                    AND coalesce(p_status[g.i], 0) BETWEEN 0 AND 999
+                    AND coalesce(p_retention_ms[g.i], 0) >= 0
                 THEN pg_try_advisory_xact_lock(hapax.lock_of(p_id[g.i])) END);
         v_now := hapax.now_us();
         WITH done AS (
@@ -252,7 +258,7 @@ BEGIN
             PERFORM hapax.go_round(p_id, NULL::integer[], false, v_round);
         END IF;
     END IF;
-    -- The lean statement for CLAIMs of what is completed. A CLAIM granted above is `started`.
+    -- The lean statement for CLAIMs of what is completed, be it just now by another op on its id.
     IF v_packs AND v_left > 0 AND 1 = ANY (p_kind) THEN
         v_now := hapax.now_us();
         FOR ord, verdict, error, differs, now_us, state, hold, stale, ran, reruns, attempt, spent,
@@ -267,7 +273,8 @@ BEGIN
                 r.headers, r.body
             FROM generate_series(1, v_last) g(i) CROSS JOIN LATERAL (
                 SELECT o.* FROM hapax.operations o WHERE o.id = p_id[g.i] OFFSET 0) r
-            WHERE p_kind[g.i] = 1 AND r.state = 2 AND (r.expires_us = 0 OR v_now < r.expires_us)
+            WHERE p_kind[g.i] = 1 AND g.i <> ALL (v_finished)
+                AND r.state = 2 AND (r.expires_us = 0 OR v_now < r.expires_us)
                 AND r.fingerprint = p_fingerprint[g.i] AND r.caller = p_caller[g.i]
                 AND NOT (r.reruns AND p_flags[g.i] & 16 <> 0)
                 AND num_nulls(p_flags[g.i], p_token[g.i]) = 0
@@ -297,6 +304,15 @@ BEGIN
         IF octet_length(p_id[v_at]) <> 32 OR p_kind[v_at] = 1
             AND (octet_length(p_fingerprint[v_at]) <> 32 OR octet_length(p_caller[v_at]) <> 32) THEN
             RAISE EXCEPTION 'hapax.run: op % has an id, fingerprint or caller not of 32 bytes', v_at
+                USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+        IF p_status[v_at] NOT BETWEEN 0 AND 999
+            OR p_kind[v_at] IN (1, 3, 4) AND p_retention_ms[v_at] < 0
+            OR p_kind[v_at] = 1 AND (p_lease_ms[v_at] < 0 OR octet_length(p_scope[v_at]) > 255
+                OR octet_length(p_what[v_at]) > 255
+                OR octet_length(p_owner[v_at]) NOT IN (0, 32)) THEN
+            RAISE EXCEPTION 'hapax.run: op % has a time below 0, a status over 999, a scope or a '
+                'text over 255 bytes, or an owner not of 32', v_at
                 USING ERRCODE = 'invalid_parameter_value';
         END IF;
     END LOOP;

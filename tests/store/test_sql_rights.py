@@ -387,6 +387,51 @@ def test_a_door_reads_no_operation_but_by_its_request(db, roles):
     assert run(READ, b"2" * 16, prints)[:4] == [FOUND, 0, 2, b"receipt"]
 
 
+# The same where ops are packed: lean statements look at what they answer, and one bad op refuses all.
+def test_a_door_writes_nothing_that_ends_a_list(db, roles):
+    door, prints = db.connect(user=roles["door"]), (b"f" * 32, b"c" * 32)
+
+    def op(kind, id, token, fingerprint=prints[0], caller=prints[1], scope=b"shop", lease_ms=30000,
+           retention_ms=86400000, status=200, owner=b"", what=b"POST /", packs=True):
+        return [kind, id, token, scope, fingerprint, caller, lease_ms, retention_ms, 1 | 512 | 1024 * packs, 0, status,
+                b"", b"receipt", b"", owner, what]
+
+    def run(*ops):
+        words = ", ".join(f"%s::{type}[]" for type in TYPES)
+        return ask(door, f"SELECT verdict FROM hapax.door({words}, false)", *map(list, zip(*ops, strict=True)))
+
+    def refused(*ops):
+        with pytest.raises((psycopg2.errors.InvalidParameterValue, psycopg2.errors.NullValueNotAllowed)):
+            run(*ops)
+
+    done, live, new = (bytes([i]) * 32 for i in (1, 2, 3))
+    token, other = b"1" * 16, b"2" * 16
+    assert run(op(CLAIM, done, token)) == [(CLAIMED,)] and run(op(COMPLETE, done, token)) == [(OK,)]
+    assert run(op(CLAIM, live, token)) == [(CLAIMED,)]
+    any_of = b"\xff" * 32
+    repeats = [{"fingerprint": None}, {"caller": None}, {"fingerprint": any_of}, {"caller": any_of}, {"caller": b"c"},
+               {"fingerprint": b"f" * 33}, {"token": None}]
+    claims = repeats + [{"id": b"i"}, {"id": None}, {"scope": b"s" * 256}, {"what": b"w" * 256}, {"owner": b"o"},
+                        {"lease_ms": -1}, {"retention_ms": -1}]
+    ends = [{"token": None}, {"id": b"i"}, {"status": 1000}, {"status": -1}, {"retention_ms": -1}]
+    bad = [op(kind, **{"id": id, "token": given, **changed}, packs=packs) for packs in (True, False)
+           for kind, id, given, changes in ((CLAIM, new, token, claims), (CLAIM, done, other, repeats),
+                                            (COMPLETE, live, token, ends)) for changed in changes]
+    before = db.run("SELECT * FROM hapax.operations ORDER BY id")
+    for one in bad:
+        refused(one)
+    for one in bad:
+        for packs in (True, False):
+            refused(op(CLAIM, b"n" * 32, token, packs=packs), op(COMPLETE, live, token), op(CLAIM, done, other), one)
+    # Two ops on one id, which no store asks for, do not hide a third.
+    refused(op(CLAIM, new, token), op(COMPLETE, new, token), op(CLAIM, b"n" * 32, None))
+    assert db.run("SELECT * FROM hapax.operations ORDER BY id") == before
+    # An imported record is of any request, and a door's request is none of them.
+    db.run("UPDATE hapax.operations SET fingerprint = %s WHERE id = %s", any_of, done)
+    refused(op(CLAIM, done, other, fingerprint=any_of))
+    assert len(db.run("SELECT id FROM hapax.list(0, NULL, 0, 1000, NULL)")) == len(before) + 1
+
+
 # --print has the script and these statements, for those who migrate by hand. A role that is missing is made; a name
 # that would need quotes is refused, and so is a use that is none.
 def test_roles_are_made_and_named(db, role):
