@@ -53,14 +53,15 @@
 #define LANE_OPS      48
 #define LONG_BATCH    330 /* READs that are longer together than a keeper's buffer */
 #define CALM_US       (8 * SECOND)
-#define CALM_WAIT_US  (1500 * MS) /* so long it takes until all is well */
-#define CALM_LEAST_US (4 * SECOND)
+#define CALM_WAIT_US  (3500 * MS) /* so long it takes until all is well: a slow sync ends */
+#define CALM_LEAST_US (6 * SECOND)
 #define REST_US       (600 * SECOND)
 #define DRAIN_US      (60 * SECOND)
 #define SLACK_US      (300 * MS)
 #define JUDGED        8192
 #define PUTS          1024
 #define UNSURE        4096
+#define UNDONE        256
 #define PATH          "/sim/keeper.sock"
 
 #define MARKS(X)                                                                                   \
@@ -154,6 +155,8 @@ static struct world {
     uint64_t puts_n;
     struct name unsure[UNSURE]; /* of which an answer was not had */
     int unsure_n;
+    struct name undone[UNDONE]; /* told to be surely not applied, and not asked again; a ring */
+    uint64_t undone_n;
     char stored[KEYS][32]; /* the outcome that was stored first */
     bool ended[KEYS]; /* a call that began in the calm had its last word */
     uint32_t served[KEEPERS]; /* the life in which each began to serve */
@@ -208,6 +211,14 @@ static struct said said_of(const struct hapax_op *op)
     return said;
 }
 
+static struct name *undone(const struct hapax_op *op)
+{
+    for (uint64_t i = 0; i < UNDONE && i < w.undone_n; i++)
+        if (is_named(&w.undone[i], op))
+            return &w.undone[i];
+    return NULL;
+}
+
 static int key_of(const struct hapax_id *id)
 {
     for (int i = 0; i < effects.keys_count; i++)
@@ -219,15 +230,20 @@ static int key_of(const struct hapax_id *id)
 static void judged(const struct hapax_op *op)
 {
     struct judged *one = &w.judged[w.judged_n++ % JUDGED];
+    bool forgets = op->kind == HAPAX_OP_RESOLVE && op->resolve == HAPAX_RESOLVE_FORGET;
+    uint64_t back = forgets ? JUDGED - 1 : 16;
     int key = key_of(&op->id);
 
-    for (uint64_t i = 1; i <= 16 && i < w.judged_n; i++)
+    for (uint64_t i = 1; i <= back && i < w.judged_n; i++)
         if (is_named(&w.judged[(w.judged_n - 1 - i) % JUDGED].name, op)) {
             mark(MARK_judged_twice);
-            if (op->kind == HAPAX_OP_RESOLVE && op->resolve == HAPAX_RESOLVE_FORGET)
+            if (forgets)
                 violate("a record is forgotten again by the same op");
             break;
         }
+    if (undone(op))
+        violate("op %d of id %02x was told to be surely not applied, and is judged after that",
+                (int)op->kind, op->id.bytes[0]);
     *one = (struct judged){.name = name_of(op), .said = said_of(op), .at_us = sim_now_us};
     one->number = sim_store_number(&op->id);
     effects_judged(op);
@@ -315,9 +331,12 @@ static void told(const struct put *put, const struct hapax_op *op)
     }
     if (op->error == HAPAX_ERR_UNAVAILABLE) {
         mark(MARK_unavailable);
-        if (op->kind != HAPAX_OP_READ && judgement(put, NULL, &number) && !was_unsure(op))
+        if (op->kind == HAPAX_OP_READ || was_unsure(op))
+            return;
+        if (judgement(put, NULL, &number))
             violate("op %d of id %02x was judged, and is told to be surely not applied",
                     (int)op->kind, op->id.bytes[0]);
+        w.undone[w.undone_n++ % UNDONE] = name_of(op);
         return;
     }
     if (op->error != HAPAX_ERR_INDETERMINATE)
@@ -332,8 +351,11 @@ static void told(const struct put *put, const struct hapax_op *op)
 
 WRAPPED(void, hapax__link_put, struct hapax__link *link, struct hapax__asking *asking)
 {
+    struct name *again = asking->op ? undone(asking->op) : NULL;
     int i = 0;
 
+    if (again)
+        memset(again, 0, sizeof(*again));
     while (i < w.puts_most && w.puts[i].asking)
         i++;
     assert(i < PUTS);
@@ -944,6 +966,8 @@ static void happens(int proc)
         else
             process_kill(proc);
     }
+    if (sim_disk_of() == proc && sim_disk_waits() && chance(w.powers))
+        process_kill(proc); /* by chance alone power is rarely cut just then */
     if (chance(w.stops) && process->alive) {
         mark(MARK_stopped);
         process_stop(proc, between(10 * MS, 4 * w.policy.lease_ms * MS));

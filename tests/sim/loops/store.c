@@ -313,6 +313,11 @@ int sim_disk_of(void)
     return disk.open ? disk.proc : -1;
 }
 
+bool sim_disk_waits(void)
+{
+    return disk.number > disk.durable;
+}
+
 unsigned sim_disk_dead(bool power)
 {
     unsigned n = power ? lose() : 0;

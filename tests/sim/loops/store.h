@@ -37,6 +37,9 @@ extern void (*sim_store_judged)(const struct hapax_op *op);
 /* The process that has the disk; -1: none. */
 int sim_disk_of(void);
 
+/* Whether it has writes that are not synced. */
+bool sim_disk_waits(void);
+
 /* The process that has the disk is dead, and its machine perhaps, too: then the last writes that
  * were not synced are lost. Returns how many. */
 unsigned sim_disk_dead(bool power);
