@@ -1,7 +1,7 @@
 """What takes long says on a terminal how far it is (src/cli/progress.h)."""
+import contextlib
 import os
 import re
-import select
 import subprocess
 import time
 
@@ -23,9 +23,13 @@ def told(words, go_on=lambda: None, code=0):
     held = go_on()
     out, _ = process.communicate(timeout=120)
     del held
-    said = os.read(terminal, 1 << 16).decode() if select.select([terminal], [], [], 0)[0] else ""
-    os.close(terminal)
     os.close(side)
+    said = b""
+    with contextlib.suppress(OSError):  # all was read; what was written last may come a moment later
+        while part := os.read(terminal, 1 << 16):
+            said += part
+    os.close(terminal)
+    said = said.decode()
     assert process.returncode == code, said + out
     return said, out
 
