@@ -83,7 +83,8 @@ static unsigned char drop_expired(void *state, int level, const char *key, size_
         return 0;
     if (record.expires_us > 0 && record.expires_us <= now_us)
         return 1;
-    if (now_us > 0 && hapax__tombstone(&record, now_us) && key_len == sizeof(struct hapax_id))
+    if (now_us > 0 && record.updated_us >= 0 && record.retention_ms >= 0 && /* it may be damaged */
+        hapax__tombstone(&record, now_us) && key_len == sizeof(struct hapax_id))
         *changed = bury(key, bytes, now_us, new_value, new_len);
     return 0;
 }

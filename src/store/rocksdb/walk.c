@@ -38,6 +38,7 @@
 #define LIST_STEPS_MAX  5000u
 #define PURGE_STEPS_MAX 4000u
 #define COUNT_STEPS_MAX 10000u
+#define SAMPLE_LEAST    100u
 #define SEEKS_MAX       4000u /* of prefixes in the buffer */
 #define SORTED_MAX      10000u /* writes in the buffer that are sorted for a walk */
 
@@ -666,13 +667,15 @@ static uint64_t estimated(struct hapax__files *files)
 }
 
 /* A store of which the walk has seen `seen` records up to this id has this many. Ids are digests,
- * so they are spread evenly. */
+ * so they are spread evenly; but a few say little. */
 static uint64_t extrapolate(struct hapax__files *files, uint64_t seen, const struct hapax_id *to)
 {
     uint64_t most = estimated(files);
     double share = (double)head_of(to) / 0x1p64;
 
-    return (double)seen < (double)most * share ? (uint64_t)((double)seen / share) : most;
+    if (seen >= SAMPLE_LEAST && (double)seen < (double)most * share)
+        return (uint64_t)((double)seen / share);
+    return most > seen ? most : seen;
 }
 
 bool hapax__walk_count(struct hapax__files *files, int64_t now_us, uint64_t *records)
