@@ -146,7 +146,7 @@ def test_an_operator_resolves_in_both(hapax, folder, both):
 def test_an_operator_s_word_is_not_lost_beside_a_copy(hapax, servers, state, word, then):  # noqa: F811
     """The copy has read the operation, and puts it into the new store once the operator has found nothing there."""
     redis, name = servers(Redis), os.urandom(4).hex()
-    old, new = (redis.uri(prefix=f"{half}{name}:") for half in ("old", "new"))
+    old, new = (redis.uri(prefix=f"{half}{name}:", timeout="30s") for half in ("old", "new"))
     assert hapax("init", "--store", f"move:{old}+{new}").code == 0
     hapax.run(HAPAX, "run", "--store", old, "--on-expired", "hold", "--scope", "shop", "k1", "--", "sh", "-c",
               "kill -9 $$" if state == "unknown" else "true")

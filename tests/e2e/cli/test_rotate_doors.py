@@ -32,7 +32,7 @@ def redis(servers, folder):  # noqa: F811
 @contextlib.contextmanager
 def door(hapax, store, env):
     """Runs a key once; what it answers is the nonce of the run."""
-    serving = Door(hapax, store, "--drain", "100ms", **env)
+    serving = Door(hapax, store, "--drain", "100ms", "--timeout", "30s", "--save-wait", "30s", **env)
     with serving.client() as client:
         yield lambda key, nonce: client.once(key, nonce.encode()).body.decode() or nonce
     end(serving.process)
