@@ -23,7 +23,7 @@
 #define LIST_MAX    500
 #define RESOLVE_MAX 1000
 #define REDRIVE_MAX 1000
-#define NAMES_MAX   12u
+#define NAMES_MAX   14u
 
 extern const char hapax__web_html[], hapax__web_css[], hapax__web_js[];
 
@@ -179,8 +179,8 @@ static const struct route routes[] = {
      .complete = complete_resolve,
      .changes = true,
      .no = 409,
-     .names = {"id", "if-attempt", "if-updated", "complete", "header", "text", "fail", "forget",
-               "state", "owner", "scope", "older"}},
+     .names = {"key", "owner", "scope", "step", "id", "if-attempt", "if-updated", "complete",
+               "header", "text", "fail", "forget", "state", "older"}},
     {.path = "/api/outbox", .command = &cli_list, .preset = {{"outbox", NULL}, {"limit", "200"}}},
     {.path = "/api/redrive",
      .command = &cli_redrive,

@@ -361,7 +361,7 @@ function resolveForm(record, asked) {
     if (!act) return say('Choose what is true.');
     if (said(event.target).sign !== sign) return say(`Type the first four digits of the id: ${sign}`);
     const mine = turn;
-    const answer = await api('resolve', {id: record.id, 'if-attempt': record.attempt, 'if-updated': record.updated_us, ...act});
+    const answer = await api('resolve', {...asked, 'if-attempt': record.attempt, 'if-updated': record.updated_us, ...act});
     const line = answer.lines[0] || {};
     if (answer.status === 200) say(`Resolved by ${text(line, 'resolved_by')}.`, 'good');
     else say(answer.why || `Not resolved: ${line.text}${text(line, 'resolved_by') ? `, by ${text(line, 'resolved_by')}` : ''}. It is ${line.state}.`);
