@@ -254,6 +254,7 @@ enum cli_exit copy_live_chunk(struct copy_live *live, struct hapax_op *reads, si
     struct chunk k = {.live = live, .reads = reads, .n = n};
     int64_t until_us = hapax__monotonic_us() + LEAST_US;
     enum cli_exit exit = CLI_DONE;
+    bool ended = false; /* by a signal: what was put is looked at once more */
 
     assert(n <= CHUNK_MAX);
     until_us = until_us > live->until_us ? until_us : live->until_us;
@@ -262,23 +263,28 @@ enum cli_exit copy_live_chunk(struct copy_live *live, struct hapax_op *reads, si
         exit = look(&k);
         if (exit == CLI_DONE)
             exit = choose(&k);
-        if (exit == CLI_DONE)
+        if (exit == CLI_DONE && !ended)
             exit = put(&k);
         if (exit != CLI_DONE)
             return exit;
+        if (ended)
+            break;
         keep_undone(&k);
         if (k.n == 0)
             return CLI_DONE;
         if (hapax__monotonic_us() >= until_us + (k.again ? MORE_US : 0))
             break;
-        if (cli_signals_wait(live->signals, k.again ? 0 : PAUSE_MS) != 0) {
-            progress_end(live->progress);
-            return cli_fail(live->moving->args, CLI_UNREACHED, HAPAX_ERR_UNAVAILABLE,
-                            "ended by a signal");
-        }
+        ended = cli_signals_wait(live->signals, k.again ? 0 : PAUSE_MS) != 0;
+        if (ended && !k.again)
+            break;
         exit = read_again(live, k.reads, k.n);
         if (exit != CLI_DONE)
             return exit;
+    }
+    if (ended) {
+        progress_end(live->progress);
+        return cli_fail(live->moving->args, CLI_UNREACHED, HAPAX_ERR_UNAVAILABLE,
+                        "ended by a signal");
     }
     live->moving->live += (int64_t)k.n;
     return CLI_DONE;

@@ -141,15 +141,17 @@ def test_an_operator_resolves_in_both(hapax, folder, both):
 
 @pytest.mark.parametrize("state, word, then", [
     ("unknown", ["--fail"], "failed"), ("unknown", ["--forget"], "absent"), ("unknown", ["--complete", "7"], 7),
+    ("signal", ["--forget"], "absent"),
     ("completed", ["--fail", "--force"], "failed"), ("completed", ["--forget", "--force"], "absent"),
     ("completed", ["--complete", "7", "--force"], 7)])
 def test_an_operator_s_word_is_not_lost_beside_a_copy(hapax, servers, state, word, then):  # noqa: F811
-    """The copy has read the operation, and puts it into the new store once the operator has found nothing there."""
+    """The copy has read the operation, and puts it into the new store once the operator has found nothing there. Nor is
+    the word lost where a signal ends the copy just then."""
     redis, name = servers(Redis), os.urandom(4).hex()
     old, new = (redis.uri(prefix=f"{half}{name}:", timeout="30s") for half in ("old", "new"))
     assert hapax("init", "--store", f"move:{old}+{new}").code == 0
     hapax.run(HAPAX, "run", "--store", old, "--on-expired", "hold", "--scope", "shop", "k1", "--", "sh", "-c",
-              "kill -9 $$" if state == "unknown" else "true")
+              "true" if state == "completed" else "kill -9 $$")
     with Proxy(redis.port) as proxy:
         put = proxy.stall("request", containing=b"shop")
         slow = redis.uri(proxy.port, prefix=f"new{name}:", timeout="60s")
@@ -157,9 +159,11 @@ def test_an_operator_s_word_is_not_lost_beside_a_copy(hapax, servers, state, wor
         assert put.fired.wait(PATIENCE)
         done = hapax("resolve", "--store", f"move:{old}+{new}", "--scope", "shop", "k1", *word)
         assert done.code == 0, done.err
+        if state == "signal":
+            copying.terminate()
         proxy.heal()
         out, err = copying.communicate(timeout=PATIENCE)
-    assert copying.returncode == 0, out + err
+    assert (copying.returncode == 0) != (state == "signal"), out + err
     for store in (old, new):
         shown = hapax("show", "--store", store, "--scope", "shop", "k1", "--json").json
         assert then in (shown["state"], shown.get("status")), store
