@@ -106,6 +106,7 @@ struct call {
     bool operates; /* it is an operator's, who has both */
     int tries;
     struct hapax_op op; /* the operator's */
+    int64_t looked_us; /* when the operator did */
     struct hapax_identity old;
     enum kind kind; /* of its door */
     int proc, id, exec;
@@ -150,6 +151,7 @@ static struct world {
     struct hapax_record put; /* the write that the copy has put there, or absent */
     int64_t put_us; /* when that was read */
     int64_t word_us[IDS]; /* the last write of an operator's, in either half */
+    int64_t new_us[IDS]; /* the last write in the new half, but for what the copy puts there */
     int64_t said_us[IDS]; /* the same, of a word that was confirmed; 0: never */
     int64_t claimed_us[IDS]; /* the last grant in the new half, or read of what was put there */
     struct hapax__pair_shown gone;
@@ -337,6 +339,9 @@ static void judge(enum hapax__half which, struct hapax_op *op)
     }
     if (write != HAPAX__KEEP && op->kind == HAPAX_OP_RESOLVE && !is_copy(op))
         w.word_us[id] = w.now_us;
+    if (write != HAPAX__KEEP && which == HAPAX__HALF_NEW && op->kind != HAPAX_OP_IMPORT &&
+        !is_copy(op))
+        w.new_us[id] = w.now_us;
     half->present[id] = write == HAPAX__WRITE || (half->present[id] && write == HAPAX__KEEP);
 }
 
@@ -674,11 +679,26 @@ static void operator_begins(struct call *call)
     call->operates = true;
     call->proc = -1;
     call->tries++;
+    call->looked_us = w.now_us;
     call->op = (struct hapax_op){0};
     memset(&call->op.id, call->id + 1, sizeof(call->op.id));
     call->old = old_identity(call->id);
     call->op.old = w.rotation ? &call->old : NULL;
     ask_for_operator(call, HAPAX_OP_READ);
+}
+
+/* An operator was told that the word came too late. Then the old half does not have it, or the new
+ * half was written since the operator looked. What was completed comes over in any case. */
+static void check_lost(const struct call *call)
+{
+    const struct half *old = &w.half[HAPAX__HALF_OLD];
+    struct hapax_mark mark;
+
+    hapax__mark(&mark, &call->op.token);
+    if (old->present[call->id] && memcmp(&old->records[call->id].mark, &mark, sizeof(mark)) == 0 &&
+        (call->op.resolve == HAPAX_RESOLVE_COMPLETE || w.new_us[call->id] < call->looked_us))
+        violate("id %d: c%d is told that a word is lost which stands", call->id,
+                (int)(call - w.calls));
 }
 
 static void told_operator(struct call *call)
@@ -700,6 +720,8 @@ static void told_operator(struct call *call)
     }
     call->state = OVER;
     call->answered = true;
+    if (op->kind == HAPAX_OP_RESOLVE && op->verdict == HAPAX_LOST)
+        check_lost(call);
     if (op->kind == HAPAX_OP_RESOLVE && op->verdict == HAPAX_OK) {
         w.marks[MARK_RESOLVED]++;
         w.said_us[call->id] = w.word_us[call->id];

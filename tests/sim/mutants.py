@@ -478,6 +478,13 @@ MOVES = [
     ("a_repeated_word_is_about_what_is_there", PAIR,
      "    } else if (p->sub.verdict == HAPAX_OK && !p->later) {", "    } else if (p->sub.verdict == HAPAX_OK) {",
      "an attempt is resolved that an operator has not seen"),
+    ("a_repeated_outcome_is_lost", PAIR,
+     "    else if (p->sub.verdict == HAPAX_OK || p->op->resolve == HAPAX_RESOLVE_COMPLETE)\n        told_new_resolve",
+     "    else if (p->sub.verdict == HAPAX_OK)\n        told_new_resolve",
+     "an operator is told that an outcome is lost which stands"),
+    ("a_word_that_a_copy_has_put_is_lost", PAIR,
+     "    else if (same_version(&p->old.record, &p->new.record))\n        end(p, HAPAX_OK, &p->new);\n", "",
+     "an operator is told that a word is lost which stands"),
     ("copy_looks_once", PAIR,
      "    return old->state == HAPAX_STATE_ABSENT || old->created_us != put->created_us ||\n"
      "           old->resolved_us != put->resolved_us;",

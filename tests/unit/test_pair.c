@@ -538,6 +538,57 @@ CASE(a_repeated_word_does_not_end_a_claim_on_its_way)
     assert_int_equal(run(&h.of[OLD], op_of(HAPAX_OP_RENEW, 3)).verdict, HAPAX_OK);
 }
 
+/* The copy has put the word into the new half before the operator came there. */
+CASE(a_word_that_a_copy_has_put_stands)
+{
+    for (int what = HAPAX_RESOLVE_COMPLETE; what <= HAPAX_RESOLVE_FAIL; what++) {
+        struct halves h = fresh();
+        struct hapax_op op = word((enum hapax_resolve)what);
+
+        (void)claim_as(&h.of[OLD], 2, HAPAX_EXPIRED_HOLD);
+        pass(&h, LEASE_US);
+        op.if_updated_us = play(&h, op_of(HAPAX_OP_READ, 9)).record.updated_us;
+        (void)play_at(&h, 4, 1, LOSE_OP, op);
+        h.of[NEW] = h.of[OLD];
+        memset(&h.of[NEW].record.mark, 0, sizeof(h.of[NEW].record.mark));
+        h.of[NEW].now_us -= 1; /* the READ of the new half comes first */
+        assert_int_equal(play(&h, op).verdict, HAPAX_OK);
+    }
+}
+
+/* A door brings the operator's outcome over, and is about to complete it there. */
+CASE(a_word_that_is_brought_over_is_not_lost)
+{
+    struct halves h = fresh();
+    struct hapax_op op = word(HAPAX_RESOLVE_COMPLETE), door = op_m(HAPAX_OP_CLAIM);
+
+    (void)play(&h, op_m(HAPAX_OP_CLAIM));
+    pass(&h, LEASE_US);
+    op.if_updated_us = play(&h, op_of(HAPAX_OP_READ, 9)).record.updated_us;
+    (void)play_at(&h, 4, 1, LOSE_OP, op);
+    pass(&h, SECOND);
+    door.token.bytes[0] ^= 1;
+    (void)play_at(&h, 4, 1, LOSE_OP, door);
+    assert_int_equal(h.of[NEW].record.state, HAPAX_STATE_STARTED);
+    assert_int_equal(play(&h, op).error, HAPAX_ERR_INDETERMINATE);
+    assert_int_equal(play(&h, door).verdict, HAPAX_COMPLETED);
+    assert_int_equal(play(&h, op).verdict, HAPAX_OK);
+}
+
+/* What a door has brought over without its body is not what the operator has given. */
+CASE(an_outcome_without_its_body_is_another)
+{
+    struct halves h = fresh();
+    struct hapax_op op = word(HAPAX_RESOLVE_COMPLETE), bare = op_m(HAPAX_OP_COMPLETE);
+
+    (void)play(&h, op_m(HAPAX_OP_CLAIM));
+    bare.outcome = op.outcome;
+    bare.outcome.body_kept = false;
+    bare.outcome.body = hapax_str(NULL);
+    pass(&h, LEASE_US);
+    assert_int_equal(play_after(&h, 4, NEW, bare, op).verdict, HAPAX_COMPLETED);
+}
+
 /* Another door goes ahead in the new store once the old one has the operator's word. */
 CASE(an_operator_is_told_ok_only_by_both)
 {

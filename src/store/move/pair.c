@@ -171,16 +171,9 @@ static void give_back(struct hapax__pair *p, enum hapax__half half)
 
 /* ---- bringing the new half to what the old one has completed ----------------------------- */
 
-/* Whether this outcome is kept, be it without a body that was too big. */
 static bool keeps(const struct hapax__pair_shown *shown, const struct hapax_outcome *outcome)
 {
-    struct hapax_outcome kept = shown->record.outcome;
-
-    if (!kept.body_kept) {
-        kept.body_kept = outcome->body_kept;
-        kept.body = outcome->body;
-    }
-    return completed(shown) && hapax__outcome_same(&kept, outcome);
+    return completed(shown) && hapax__outcome_same(&shown->record.outcome, outcome);
 }
 
 /* The new half has completed. Where that is not what an operator gives, a forced word is asked
@@ -732,6 +725,13 @@ static void told_new_repeat(struct hapax__pair *p)
         end(p, HAPAX_LOST, &best);
 }
 
+/* An import has put it there, and since then nothing has happened in either half. */
+static bool same_version(const struct hapax_record *old, const struct hapax_record *new)
+{
+    return old->state == new->state && old->created_us == new->created_us &&
+           old->updated_us == new->updated_us && old->fence == new->fence;
+}
+
 /* The old half has this op's word from an earlier try, and the new half was written since: by that
  * try, or by an N door, whose attempt this word is not about. */
 static void told_later(struct hapax__pair *p)
@@ -740,9 +740,11 @@ static void told_later(struct hapax__pair *p)
 
     if (p->sub.verdict == HAPAX_NO_VERDICT)
         end_error(p, p->sub.error, false);
-    else if (p->sub.verdict == HAPAX_OK)
-        told_new_resolve(p);
-    else if (p->op->resolve == HAPAX_RESOLVE_COMPLETE && keeps(&p->new, &p->op->outcome))
+    else if (p->op->resolve == HAPAX_RESOLVE_COMPLETE && completed(&p->new))
+        end_resolved(p);
+    else if (p->sub.verdict == HAPAX_OK || p->op->resolve == HAPAX_RESOLVE_COMPLETE)
+        told_new_resolve(p); /* an outcome of the old half's comes over in any case */
+    else if (same_version(&p->old.record, &p->new.record))
         end(p, HAPAX_OK, &p->new);
     else
         end(p, HAPAX_LOST, &best);
@@ -834,13 +836,6 @@ static bool covers_past(const struct hapax__pair_shown *old_shown,
     return (new->hold || !old->hold) && (new->stale || !old->stale) && new->spent >= old->spent &&
            (new->resolved_us || !old->resolved_us) &&
            (hapax__unbound(old) || (!hapax__unbound(new) && begun_with(old_shown, new_shown)));
-}
-
-/* An import has put it there, and since then nothing has happened in either half. */
-static bool same_version(const struct hapax_record *old, const struct hapax_record *new)
-{
-    return old->state == new->state && old->created_us == new->created_us &&
-           old->updated_us == new->updated_us && old->fence == new->fence;
 }
 
 bool hapax__pair_covers(const struct hapax__pair_shown *old, const struct hapax__pair_shown *new,
