@@ -10,7 +10,8 @@
  *
  * A half here is a store: the old one or the new one. The invariants:
  *   - M runs only what both halves have granted to its token;
- *   - M shows no outcome that the new half does not have;
+ *   - M shows no outcome that the new half does not have, but for what may run again, and for
+ *     what any request or another one has: begin_mirror() leaves that in the old half;
  *   - a token whose claim was given back, and nobody knows whether that has landed, is LOST: its
  *     flow never claims with it again.
  */
