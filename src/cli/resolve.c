@@ -258,8 +258,11 @@ static void refusal(char *out, size_t size, const struct hapax_op *op)
                        op->record.outcome.status);
         break;
     default:
-        (void)snprintf(out, size, "its last attempt is number %" PRIu32 ", not %" PRIu32,
-                       op->record.attempt, op->if_attempt);
+        if (op->record.attempt == op->if_attempt)
+            (void)snprintf(out, size, "another attempt with this number has begun");
+        else
+            (void)snprintf(out, size, "its last attempt is number %" PRIu32 ", not %" PRIu32,
+                           op->record.attempt, op->if_attempt);
     }
 }
 

@@ -476,7 +476,7 @@ MOVES = [
      "           (p->op->resolve != HAPAX_RESOLVE_COMPLETE || completed(&p->new));", "           true;",
      "what an operator has completed, the new store does not have"),
     ("a_repeated_word_is_about_what_is_there", PAIR,
-     "    } else if (p->sub.verdict == HAPAX_OK && !p->later) {", "    } else if (p->sub.verdict == HAPAX_OK) {",
+     "    } else if (repeats && !p->later) {", "    } else if (repeats) {",
      "an attempt is resolved that an operator has not seen"),
     ("a_repeated_outcome_is_lost", PAIR,
      "    else if (p->sub.verdict == HAPAX_OK || p->op->resolve == HAPAX_RESOLVE_COMPLETE)\n        told_new_resolve",

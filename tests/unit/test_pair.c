@@ -497,7 +497,7 @@ CASE(a_repeated_word_does_not_end_a_later_claim)
     }
     (void)play(&h, op_m(HAPAX_OP_CLAIM));
     assert_int_equal(play(&h, op_of(HAPAX_OP_READ, 9)).record.attempt, 4);
-    (void)play_at(&h, 4, 1, LOSE_REPLY, forced(4));
+    (void)play_at(&h, 5, 1, LOSE_REPLY, forced(4));
     for (uint8_t who = 5; who < 8; who++) {
         pass(&h, LEASE_US);
         assert_int_equal(play(&h, op_of(HAPAX_OP_CLAIM, who)).verdict, HAPAX_CLAIMED);
@@ -538,6 +538,68 @@ CASE(a_repeated_word_does_not_end_a_claim_on_its_way)
     assert_int_equal(run(&h.of[OLD], op_of(HAPAX_OP_RENEW, 3)).verdict, HAPAX_OK);
 }
 
+/* Both have an operator's word, and a door with the new half has followed it by an attempt of its
+ * own. That is not the one that another operator was shown before. */
+CASE(a_word_is_not_about_an_attempt_after_another_word)
+{
+    struct halves h = fresh();
+    struct hapax_op op = word(HAPAX_RESOLVE_FAIL);
+
+    for (uint8_t who = 2; who < 4; who++) {
+        (void)claim(&h.of[OLD], who);
+        (void)fail_with(&h.of[OLD], who, true);
+    }
+    (void)play(&h, op_m(HAPAX_OP_CLAIM));
+    pass(&h, LEASE_US);
+    op.if_attempt = play(&h, op_of(HAPAX_OP_READ, 9)).record.attempt;
+    assert_int_equal(op.if_attempt, 3);
+    assert_int_equal(play(&h, word(HAPAX_RESOLVE_FAIL)).verdict, HAPAX_OK);
+    (void)claim_as(&h.of[NEW], 3, HAPAX_EXPIRED_HOLD);
+    pass(&h, LEASE_US);
+    op.token.bytes[0] ^= 1;
+    assert_int_equal(play(&h, op).verdict, HAPAX_LOST);
+    assert_int_equal(h.of[NEW].record.state, HAPAX_STATE_STARTED);
+}
+
+/* The later attempt has the number that the word names, since the old half was one ahead. */
+CASE(a_repeated_word_is_not_about_a_later_attempt_of_its_number)
+{
+    struct halves h = fresh();
+    struct hapax_op op = word(HAPAX_RESOLVE_FAIL);
+
+    (void)claim(&h.of[OLD], 2);
+    (void)fail_with(&h.of[OLD], 2, true);
+    (void)play(&h, op_m(HAPAX_OP_CLAIM));
+    pass(&h, LEASE_US);
+    op.if_attempt = 2;
+    (void)play_at(&h, 4, 1, LOSE_REPLY, op);
+    pass(&h, SECOND);
+    (void)claim_as(&h.of[NEW], 3, HAPAX_EXPIRED_HOLD);
+    pass(&h, LEASE_US);
+    assert_int_equal(play(&h, op_of(HAPAX_OP_READ, 9)).record.attempt, 2);
+    assert_int_equal(play(&h, op).verdict, HAPAX_LOST);
+    assert_int_equal(h.of[NEW].record.state, HAPAX_STATE_STARTED);
+    op.token.bytes[0] ^= 1; /* another operator's, who has seen it */
+    assert_int_equal(play(&h, op).verdict, HAPAX_OK);
+}
+
+/* The door with both has lost its lease in the new half alone, where another has taken over. */
+CASE(a_word_about_one_claim_does_not_end_another)
+{
+    struct halves h = fresh();
+
+    (void)claim(&h.of[OLD], 2);
+    (void)fail_with(&h.of[OLD], 2, true);
+    (void)play(&h, op_m(HAPAX_OP_CLAIM));
+    assert_int_equal(play(&h, op_of(HAPAX_OP_READ, 9)).record.attempt, 2);
+    pass(&h, LEASE_US);
+    (void)run(&h.of[OLD], op_m(HAPAX_OP_RENEW));
+    (void)claim(&h.of[NEW], 3);
+    assert_int_equal(play(&h, forced(2)).verdict, HAPAX_LOST);
+    assert_int_equal(run(&h.of[NEW], op_of(HAPAX_OP_RENEW, 3)).verdict, HAPAX_OK);
+    assert_int_equal(run(&h.of[OLD], op_m(HAPAX_OP_RENEW)).verdict, HAPAX_OK);
+}
+
 /* The copy has put the word into the new half before the operator came there. */
 CASE(a_word_that_a_copy_has_put_stands)
 {
@@ -573,6 +635,22 @@ CASE(a_word_that_is_brought_over_is_not_lost)
     assert_int_equal(play(&h, op).error, HAPAX_ERR_INDETERMINATE);
     assert_int_equal(play(&h, door).verdict, HAPAX_COMPLETED);
     assert_int_equal(play(&h, op).verdict, HAPAX_OK);
+}
+
+/* The machines of a DynamoDB have clocks of their own. */
+CASE(a_repeated_forced_word_allows_for_two_clocks)
+{
+    struct halves h = fresh();
+
+    (void)play(&h, op_m(HAPAX_OP_CLAIM));
+    (void)play_at(&h, 5, 1, LOSE_REPLY, forced(1));
+    pass(&h, SECOND / 2);
+    h.of[NEW].now_us -= SECOND; /* this machine is behind */
+    (void)claim(&h.of[NEW], 3);
+    h.of[NEW].now_us += SECOND;
+    pass(&h, SECOND / 2);
+    assert_int_equal(play(&h, forced(1)).verdict, HAPAX_LOST);
+    assert_int_equal(run(&h.of[NEW], op_of(HAPAX_OP_RENEW, 3)).verdict, HAPAX_OK);
 }
 
 /* What a door has brought over without its body is not what the operator has given. */

@@ -587,14 +587,17 @@ static int rank(const struct hapax__pair_shown *shown)
 }
 
 /* Of an attempt that has not completed, the greater number is shown, as of both(). Otherwise a
- * later one would have the number of an earlier one, where another half is shown by then. */
+ * later one would have the number of an earlier one, where another half is shown by then. A half
+ * where that has failed does not count: the other may have gone on by itself since. */
 static struct hapax__pair_shown known_best(const struct hapax__pair *p)
 {
-    struct hapax__pair_shown best = rank(&p->old) > rank(&p->new) ? p->old : p->new;
-    uint32_t old = p->old.record.attempt, new = p->new.record.attempt;
+    bool is_old = rank(&p->old) > rank(&p->new);
+    struct hapax__pair_shown best = is_old ? p->old : p->new;
+    const struct hapax__pair_shown *other = is_old ? &p->new : &p->old;
 
-    if (!completed(&best))
-        best.record.attempt = old > new ? old : new;
+    if (!completed(&best) && (rank(other) == rank(&best) || rank(other) > 1) &&
+        other->record.attempt > best.record.attempt)
+        best.record.attempt = other->record.attempt;
     return best;
 }
 
@@ -750,22 +753,6 @@ static void told_later(struct hapax__pair *p)
         end(p, HAPAX_LOST, &best);
 }
 
-/* The record is another than the operator named, unless an earlier try of this op made it so: in
- * the old half, or in the new one where that alone has it. */
-static void told_old_repeat(struct hapax__pair *p)
-{
-    p->verdict = p->sub.verdict;
-    if (p->sub.verdict == HAPAX_NO_VERDICT) {
-        end_error(p, p->sub.error, false);
-    } else if (p->sub.verdict == HAPAX_OK && !p->later) {
-        told_old_resolve(p);
-    } else {
-        ask(p, HAPAX__HALF_NEW, HAPAX_OP_RESOLVE,
-            p->sub.verdict == HAPAX_OK ? told_later : told_new_repeat);
-        p->sub.if_updated_us = NEVER_US;
-    }
-}
-
 /* The operator names what a READ has shown, which is that of one half. */
 static bool names(const struct hapax_op *op, const struct hapax_record *record)
 {
@@ -781,31 +768,76 @@ static bool between(const struct hapax__pair_shown *claimed, const struct hapax_
     return live(claimed) && !live(other) && claimed->record.attempt <= other->record.attempt;
 }
 
+/* Two claims, of which the operator has seen one: a door that claims in both does so at once. The
+ * fence of a claim is the time when that was granted. */
+static bool apart(const struct hapax__pair *p)
+{
+    int64_t old_us = p->old.now_us - (int64_t)p->old.record.fence;
+    int64_t new_us = p->new.now_us - (int64_t)p->new.record.fence;
+
+    return live(&p->old) && live(&p->new) &&
+           (old_us > new_us + TOGETHER_US || new_us > old_us + TOGETHER_US);
+}
+
 static bool names_another(const struct hapax__pair *p)
 {
     const struct hapax__pair_shown best = known_best(p);
 
     return !names(p->op, &best.record) ||
            (p->op->force && p->op->if_attempt &&
-            (between(&p->old, &p->new) || between(&p->new, &p->old)));
+            (between(&p->old, &p->new) || between(&p->new, &p->old) || apart(p)));
 }
 
-static void told_old_state(struct hapax__pair *p)
+static void resolve_named(struct hapax__pair *p)
 {
-    /* The new half was asked first, so an age there that is not less is surely not less. */
-    p->later = p->new.now_us - p->new.record.updated_us < p->old.now_us - p->old.record.updated_us;
-
-    if (p->sub.verdict == HAPAX_NO_VERDICT) {
-        end_error(p, p->sub.error, false);
-    } else if (names_another(p)) {
-        ask(p, HAPAX__HALF_OLD, HAPAX_OP_RESOLVE, told_old_repeat);
-        p->sub.if_updated_us = NEVER_US;
-    } else if (!p->op->force && (live(&p->old) || live(&p->new))) {
+    if (!p->op->force && (live(&p->old) || live(&p->new))) {
         end(p, HAPAX_IN_FLIGHT, live(&p->new) ? &p->new : &p->old);
     } else if (!p->op->force && completed(&p->new)) {
         ask(p, HAPAX__HALF_NEW, HAPAX_OP_RESOLVE, told_new_completed);
     } else {
         ask_resolve(p, HAPAX__HALF_OLD, told_old_resolve);
+    }
+}
+
+/* An earlier try of this op may have changed the record that the operator named: in the old half,
+ * or in the new one where that alone has it. */
+static void told_old_repeat(struct hapax__pair *p)
+{
+    bool repeats = p->sub.verdict == HAPAX_OK;
+
+    p->verdict = p->sub.verdict;
+    if (p->sub.verdict == HAPAX_NO_VERDICT) {
+        end_error(p, p->sub.error, false);
+    } else if (repeats && !p->later) {
+        told_old_resolve(p);
+    } else if (repeats || names_another(p)) {
+        ask(p, HAPAX__HALF_NEW, HAPAX_OP_RESOLVE, repeats ? told_later : told_new_repeat);
+        p->sub.if_updated_us = NEVER_US;
+    } else {
+        resolve_named(p);
+    }
+}
+
+/* The new half was asked first, so an age there that is not less is surely not less, by one clock.
+ * A forced word may end what runs, so it allows for two. */
+static bool written_later(const struct hapax__pair *p)
+{
+    int64_t old_us = p->old.now_us - p->old.record.updated_us;
+
+    return p->old.record.state != HAPAX_STATE_ABSENT &&
+           p->new.now_us - p->new.record.updated_us < old_us + (p->op->force ? TOGETHER_US : 0);
+}
+
+static void told_old_state(struct hapax__pair *p)
+{
+    p->later = written_later(p);
+    if (p->sub.verdict == HAPAX_NO_VERDICT) {
+        end_error(p, p->sub.error, false);
+    } else if (names_another(p) || (p->op->if_attempt && p->later)) {
+        ask(p, HAPAX__HALF_OLD, HAPAX_OP_RESOLVE, told_old_repeat);
+        p->sub.if_updated_us = NEVER_US;
+    } else {
+        resolve_named(p);
     }
 }
 
