@@ -690,9 +690,9 @@ static bool closed(const struct hapax__link *link)
     return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
 }
 
-/* An older keeper would take an op that it does not know for a malformed one, and hang up. It may
- * be gone, and another in its place. Who is refused sends nothing, and waits for nothing, by which
- * a link would be told of that. */
+/* An older keeper would take an op that it does not know for a malformed one, and hang up. But the
+ * older keeper may be gone, and a newer one in its place. A link whose ops are all refused sends
+ * nothing and waits for nothing. So it has to look whether the connection was closed. */
 static enum result leave_out_newer(struct hapax__link *link, struct hapax__group *group)
 {
     uint32_t count = group->count;

@@ -39,7 +39,8 @@ static void ask(struct hapax__pair *p, enum hapax__half half, enum hapax_op_kind
     p->sub.fence = 0;
     p->sub.sealed = NULL;
     p->sub.old = NULL;
-    /* To bring an outcome over, its time is said. A half that cannot be told it grants nothing. */
+    /* An outcome is brought over with its time. A half that does not know such times must grant
+     * nothing. */
     p->sub.says_kept = true;
     if (p->op->old && half == HAPAX__HALF_OLD) {
         p->sub.id = p->op->old->id;
@@ -830,10 +831,12 @@ static bool written_later(const struct hapax__pair *p)
 
 static void told_old_state(struct hapax__pair *p)
 {
-    p->later = written_later(p);
     if (p->sub.verdict == HAPAX_NO_VERDICT) {
         end_error(p, p->sub.error, false);
-    } else if (names_another(p) || (p->op->if_attempt && p->later)) {
+        return;
+    }
+    p->later = written_later(p);
+    if (names_another(p) || (p->op->if_attempt && p->later)) {
         ask(p, HAPAX__HALF_OLD, HAPAX_OP_RESOLVE, told_old_repeat);
         p->sub.if_updated_us = NEVER_US;
     } else {

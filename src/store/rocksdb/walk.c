@@ -38,7 +38,7 @@
 #define LIST_STEPS_MAX  5000u
 #define PURGE_STEPS_MAX 4000u
 #define COUNT_STEPS_MAX 10000u
-#define SAMPLE_LEAST    100u
+#define SAMPLE_LEAST    100u /* records, of which the rest is reckoned */
 #define SEEKS_MAX       4000u /* of prefixes in the buffer */
 #define SORTED_MAX      10000u /* writes in the buffer that are sorted for a walk */
 

@@ -394,6 +394,7 @@ WRAPPED(ssize_t, recv, int fd, void *to, size_t size, int flags)
 
     if (!is_ours(fd))
         return __real_recv(fd, to, size, flags);
+    assert(flags == 0); /* MSG_PEEK would take the byte */
     step();
     one = descriptor_of(fd);
     assert(one->kind == STREAM && size > 0);
