@@ -157,7 +157,7 @@ def text_with(lines, mutants):
 
 def objects_of(build, program):
     if program == SIM:
-        return sorted((build / "tests/sim/sim.p").glob("*.o"))
+        return sorted(o for part in ("sim.p", "libsim_world.a.p") for o in (build / "tests/sim" / part).glob("*.o"))
     made = [build / f"tests/unit/test_{name}.p/test_{name}.c.o" for name in program.split()]
     if program == "token": # it lets allocations fail
         made += [build / "tests/libfaulty.a", build / "tests/unit/liboom.a", *(

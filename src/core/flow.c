@@ -36,8 +36,8 @@ typedef void op_maker(struct hapax__flow *f);
 typedef void event(struct hapax__flow *f, int64_t now_us);
 
 static op_maker make_claim, make_renewal, make_read, make_end, make_release;
-static event told_look, told_claim, told_confirm, told_running, told_read, told_saved, told_chased,
-    told_released;
+static event told_look, told_claim, told_confirm, told_running, told_completed, told_read,
+    told_saved, told_chased, told_released;
 static event claim_late, waited_enough, confirm_late, renewed_enough, end_untold, save_late;
 static event hook_ended, run_ended, bypass_ended, stop_claiming, stop_if_answered;
 
@@ -1093,15 +1093,23 @@ static void told_renewal(struct hapax__flow *f, int64_t now_us)
     }
 }
 
+static enum hapax_state state_for(const struct hapax__flow *f, const struct hapax_record *record);
+
 static void told_running(struct hapax__flow *f, int64_t now_us)
 {
+    bool renewal = !f->answer.unprotected;
+
     /* Unprotected, it was the CLAIM that was given up: COMPLETE will tell whether it landed. */
-    if (!f->answer.unprotected)
+    if (renewal)
         told_renewal(f, now_us);
     else
         f->ghost |= f->op.kind == HAPAX_OP_CLAIM && f->op.error != HAPAX_ERR_UNAVAILABLE;
-    if (f->answer.cls != 0)
-        ended(f, now_us);
+    if (f->answer.cls == 0)
+        return;
+    ended(f, now_us);
+    if (renewal && f->op.verdict == HAPAX_LOST &&
+        state_for(f, &f->op.record) == HAPAX_STATE_COMPLETED)
+        told_completed(f, now_us);
 }
 
 /* ---- handler or hook has ended ------------------------------------------------------- */
@@ -1343,6 +1351,22 @@ static void told_saved_ok(struct hapax__flow *f, int64_t now_us)
         f->answer.outcome = ours ? f->outcome : *stored;
     }
     end_with(f, ours ? f->end.answer : replay_of(stored), now_us);
+}
+
+/* A RENEW was LOST since the operation is completed, and the end of this attempt is known. What the
+ * next op would be told is known, too: the record that RENEW has brought. */
+static void told_completed(struct hapax__flow *f, int64_t now_us)
+{
+    if (f->end.kind != HAPAX_OP_COMPLETE || f->op.record.fence != f->fence) {
+        replay(f, now_us);
+        return;
+    }
+    /* An earlier door may have stored this end, or less of it, for its size. */
+    make_end(f);
+    if (!hapax__outcome_same(&f->op.record.outcome, &f->op.outcome))
+        return;
+    f->op.verdict = HAPAX_OK;
+    told_saved_ok(f, now_us);
 }
 
 static void told_saved(struct hapax__flow *f, int64_t now_us)

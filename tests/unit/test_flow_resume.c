@@ -72,7 +72,18 @@ CASE(an_end_waits_for_the_renewal)
     assert_int_equal(b->flows[0].answer.spent, 2);
 }
 
-/* The end had been stored before: the RENEW is LOST, and the end is still this flow's. */
+/* The RENEW of flow 0 is LOST: the operation was completed by the attempt of this fence. */
+static void told_completed(struct bench *b, uint64_t fence, struct hapax_outcome outcome)
+{
+    struct hapax_op *op = answered(b, 0, HAPAX_LOST, HAPAX_STATE_COMPLETED);
+
+    op->record.fence = fence;
+    op->record.outcome = outcome;
+    told(b, 0);
+}
+
+/* The end had been stored before: the RENEW is LOST, and the end is still this flow's. The store is
+ * not asked again, and may be gone. */
 CASE(an_end_that_was_stored_before_is_fresh)
 {
     struct bench bench, *b = &bench;
@@ -80,10 +91,76 @@ CASE(an_end_that_was_stored_before_is_fresh)
     bench_init(b);
     resume(b, 0, false);
     handled(b, 0, HAPAX_CLASS_FINAL, 200);
-    told_state(b, 0, HAPAX_LOST, HAPAX_STATE_COMPLETED);
+    told_completed(b, FENCE, outcome_of(200));
+    expect(b, "0 RUN a3 stale\n0 ASK renew\n0 ANSWER fresh 200 recorded\n0 END\n");
+    assert_int_equal(b->flows[0].answer.kept_ms, b->policies[0].retention_ms);
+    assert_int_equal(b->flows[0].answer.attempt, 3);
+    b->policies[0].on_failed = HAPAX_FAILED_REPLAY;
+    resume(b, 0, false);
+    handled(b, 0, HAPAX_CLASS_FAILED, 500);
+    told_completed(b, FENCE, outcome_of(500));
+    expect(b, "0 RUN a3 stale\n0 ASK renew\n0 ANSWER fresh 500 recorded\n0 END\n");
+}
+
+/* Less of the end was stored, since all of it was too big: COMPLETE finds out how much. */
+CASE(an_end_that_was_stored_in_part_is_asked_for)
+{
+    struct bench bench, *b = &bench;
+    struct hapax_outcome part = outcome_of(200);
+
+    part.body_kept = false;
+    part.body.len = 0;
+    bench_init(b);
+    resume(b, 0, false);
+    handled(b, 0, HAPAX_CLASS_FINAL, 200);
+    told_completed(b, FENCE, part);
     expect(b, "0 RUN a3 stale\n0 ASK renew\n0 ASK complete 200\n");
+    told_error(b, 0, HAPAX_ERR_TOO_BIG);
     told_stored(b, 0);
-    expect(b, "0 ANSWER fresh 200 recorded\n0 END\n");
+    expect(b, "0 ASK complete 200 bodiless\n0 ANSWER fresh 200 recorded\n0 END\n");
+}
+
+/* Another attempt has completed the operation, or this one's handler by itself, before an end that
+ * stores no outcome: the answer is the record's. */
+CASE(an_end_that_comes_too_late_is_a_replay)
+{
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    resume(b, 0, false);
+    handled(b, 0, HAPAX_CLASS_FINAL, 200);
+    told_completed(b, FENCE + 1, outcome_of(200));
+    expect(b, "0 RUN a3 stale\n0 ASK renew\n0 ANSWER replay 200\n0 END\n");
+    assert_int_equal(b->flows[0].answer.fence, FENCE + 1);
+    for (int cls = HAPAX_CLASS_NOT_RUN; cls <= HAPAX_CLASS_UNKNOWN; cls++) {
+        resume(b, 0, false);
+        handled(b, 0, (enum hapax_class)cls, 500);
+        told_completed(b, FENCE, outcome_of(500));
+        expect(b, "0 RUN a3 stale\n0 ASK renew\n0 ANSWER replay 500\n0 END\n");
+    }
+    b->policies[0].on_expired = HAPAX_EXPIRED_RECONCILE;
+    b->requests[0].reconciles = true;
+    resume(b, 0, true);
+    hooked(b, 0, HAPAX_CLASS_FINAL, 200);
+    told_completed(b, FENCE, outcome_of(200));
+    expect(b, "0 RECONCILE a3\n0 ASK renew\n0 ANSWER replay 200\n0 END\n");
+    assert_int_equal(b->flows[0].answer.cls, 0);
+}
+
+/* The outcome of another request is not this one's to see. */
+CASE(the_outcome_of_another_request_is_none)
+{
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    resume(b, 0, false);
+    handled(b, 0, HAPAX_CLASS_FINAL, 200);
+    answered(b, 0, HAPAX_LOST, HAPAX_STATE_COMPLETED)->record.caller.bytes[0] ^= 1;
+    told(b, 0);
+    expect(b, "0 RUN a3 stale\n0 ASK renew\n0 ASK complete 200\n");
+    answered(b, 0, HAPAX_LOST, HAPAX_STATE_COMPLETED)->record.caller.bytes[0] ^= 1;
+    told(b, 0);
+    expect(b, "0 ANSWER fresh 200 unrecorded\n0 END\n");
 }
 
 /* Another attempt has the operation: the handler is told, and its end changes nothing. */
