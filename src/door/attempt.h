@@ -83,9 +83,9 @@ HAPAX__SHARED bool hapax__line_is_whole(struct hapax_span name, struct hapax_spa
 
 /* Checks a call against the limits of hapax.h and the policy. inner: by a hapax__execute_inner.
  * reconciles: there is a hook. INVALID: text names the limit. */
-HAPAX__SHARED enum hapax_error hapax__call_check(const struct hapax_policy *policy,
-                                                 const struct hapax_request *request, bool inner,
-                                                 bool reconciles, char text[HAPAX_TEXT_MAX]);
+enum hapax_error hapax__call_check(const struct hapax_policy *policy,
+                                   const struct hapax_request *request, bool inner, bool reconciles,
+                                   char text[HAPAX_TEXT_MAX]);
 
 /* The bytes that a call's flow borrows. */
 struct hapax__call_names {

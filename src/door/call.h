@@ -83,10 +83,11 @@ struct hapax__call {
  * closed after the handle. NULL: none. */
 void hapax__use_traces(struct hapax *h, struct hapax__traces *traces);
 
-/* Makes a call of a policy and a request that hapax__call_check() has passed. Both are borrowed
- * until hapax__call_leave(). outer: the operation's attempt, where the call is a step; otherwise
- * NULL. reconciles: the door has a reconcile hook. Returns a call that hapax__call_begin() takes
- * over. NULL: no memory or no random bytes; text says which. */
+/* Makes a call of a policy and a request that hapax__call_check() has passed, or that are known to
+ * be within its limits. Both are borrowed until hapax__call_leave(). outer: the operation's
+ * attempt, where the call is a step; otherwise NULL. reconciles: the door has a reconcile hook.
+ * Returns a call that hapax__call_begin() takes over. NULL: no memory or no random bytes; text says
+ * which. */
 HAPAX__SHARED struct hapax__call *hapax__call_new(struct hapax *h,
                                                   const struct hapax_policy *policy,
                                                   const struct hapax_request *request,

@@ -45,6 +45,7 @@ struct hapax__pulse {
     struct hapax__job **asked_end;
     struct call_list told; /* have a new state; told() at the end of the turn */
     uint32_t calls_max;
+    int64_t now_us; /* when the event came for which flows are driven */
     int inbox_fd;
     pthread_t thread;
     atomic_bool store_dead; /* the breaker is open: for other threads */
@@ -156,10 +157,12 @@ static void end(struct hapax__pulse *pulse, struct hapax__call *call)
     pthread_mutex_unlock(&pulse->lock);
 }
 
+/* Rejected: to read the clock at each step of a flow, four times for an event. */
 static int64_t flow_now(const struct hapax__flow *flow)
 {
-    (void)flow;
-    return hapax__boot_us();
+    const struct hapax__call *call = flow->door;
+
+    return call->pulse->now_us;
 }
 
 /* Whether the op is to renew a claim for a process that is not heard any more. */
@@ -218,7 +221,7 @@ static void drive(struct hapax__call *call)
 static void take_call(struct hapax__pulse *pulse, struct hapax__call *call)
 {
     const struct hapax_outcome *outcome = &call->attempt.outcome;
-    int64_t now_us = hapax__boot_us();
+    int64_t now_us = pulse->now_us = hapax__boot_us();
 
     if (call->cls == 0) { /* it begins */
         call->flow.door = call;
@@ -241,19 +244,21 @@ static void take_call(struct hapax__pulse *pulse, struct hapax__call *call)
 static void take_stop(struct hapax__call *call)
 {
     if (call->flow.answer.kind == 0) {
-        hapax__flow_stop(&call->flow, hapax__boot_us());
+        call->pulse->now_us = hapax__boot_us();
+        hapax__flow_stop(&call->flow, call->pulse->now_us);
         drive(call);
     }
     call_drop(call);
 }
 
-static void take_inbox(struct hapax__pulse *pulse)
+/* Takes what is there, knocked or not: whoever is to knock may be stopped before it does. */
+static void take_inbox(struct hapax__pulse *pulse, bool knocked)
 {
     struct hapax__call *call, *stop;
     uint64_t count;
 
     /* Cleared first: a call that is added after this makes it readable again. */
-    if (read(pulse->inbox_fd, &count, sizeof(count)) < 0)
+    if (knocked && read(pulse->inbox_fd, &count, sizeof(count)) < 0)
         assert(errno == EAGAIN);
     pthread_mutex_lock(&pulse->lock);
     call = STAILQ_FIRST(&pulse->inbox);
@@ -280,7 +285,7 @@ static struct hapax__call *call_of(struct hapax__job *job)
     return (struct hapax__call *)((char *)job - offsetof(struct hapax__call, job));
 }
 
-static void take_answers(struct hapax__job *job)
+static void take_answers(struct hapax__pulse *pulse, struct hapax__job *job)
 {
     while (job) {
         struct hapax__job *next = job->next;
@@ -288,7 +293,8 @@ static void take_answers(struct hapax__job *job)
         void *memory = job->memory;
 
         call->flow.op = job->op;
-        hapax__flow_told(&call->flow, hapax__boot_us());
+        pulse->now_us = hapax__boot_us();
+        hapax__flow_told(&call->flow, pulse->now_us);
         drive(call);
         free(memory);
         job = next;
@@ -300,32 +306,36 @@ static void take_answers(struct hapax__job *job)
 static void submit_asked(struct hapax__pulse *pulse)
 {
     while (pulse->asked)
-        take_answers(hapax__lane_submit_all(pulse->lane, take_asked(pulse)));
+        take_answers(pulse, hapax__lane_submit_all(pulse->lane, take_asked(pulse)));
 }
 
 static void take_timers(struct hapax__pulse *pulse)
 {
-    int64_t now_us = hapax__boot_us();
     struct hapax__timer *timer;
 
-    while ((timer = hapax__heap_take(&pulse->timers, now_us)))
+    pulse->now_us = hapax__boot_us();
+    while ((timer = hapax__heap_take(&pulse->timers, pulse->now_us))) {
         drive(HAPAX__TIMED(timer, struct hapax__call, timer));
+        pulse->now_us = hapax__boot_us();
+    }
 }
 
 /* ---- the thread ---------------------------------------------------------------------- */
 
+enum { INBOX, ANSWERS, EVENTS };
+
 /* Waits for an event, until `until_us` at most. */
-static void wait_for_events(struct hapax__pulse *pulse, int64_t until_us)
+static void wait_for_events(struct hapax__pulse *pulse, struct pollfd fds[EVENTS], int64_t until_us)
 {
-    struct pollfd fds[] = {{.fd = pulse->inbox_fd, .events = POLLIN},
-                           {.fd = hapax__lane_fd(pulse->lane), .events = POLLIN}};
     struct timespec timeout;
 
     until_us = hapax__least(until_us, hapax__heap_due_us(&pulse->timers));
     if (until_us != INT64_MAX)
         timeout = hapax__timespec(until_us - hapax__boot_us());
-    if (ppoll(fds, 2, until_us == INT64_MAX ? NULL : &timeout, NULL) < 0)
+    if (ppoll(fds, EVENTS, until_us == INT64_MAX ? NULL : &timeout, NULL) < 0) {
         assert(errno == EINTR || errno == ENOMEM);
+        fds[INBOX].revents = fds[ANSWERS].revents = POLLIN;
+    }
 }
 
 /* Until when the thread waits for events; 0: the thread ends. */
@@ -343,13 +353,16 @@ static int64_t until(struct hapax__pulse *pulse)
 static void *pulse_main(void *arg)
 {
     struct hapax__pulse *pulse = arg;
+    struct pollfd fds[EVENTS] = {[INBOX] = {.fd = pulse->inbox_fd, .events = POLLIN},
+                                 [ANSWERS] = {.fd = hapax__lane_fd(pulse->lane), .events = POLLIN}};
     int64_t until_us;
 
     pthread_setname_np(pthread_self(), "hapax-pulse");
     while ((until_us = until(pulse)) > 0) {
-        wait_for_events(pulse, until_us);
-        take_inbox(pulse);
-        take_answers(hapax__lane_reap(pulse->lane));
+        wait_for_events(pulse, fds, until_us);
+        take_inbox(pulse, fds[INBOX].revents != 0);
+        if (fds[ANSWERS].revents)
+            take_answers(pulse, hapax__lane_reap(pulse->lane));
         take_timers(pulse);
         submit_asked(pulse);
         atomic_store(&pulse->store_dead, pulse->waiters.breaker.open);
@@ -547,13 +560,14 @@ static uint32_t stop_all(struct hapax__pulse *pulse)
     uint32_t unsaved = 0;
 
     pulse->lane = NULL;
-    take_answers(rest);
+    take_answers(pulse, rest);
     while ((timer = hapax__heap_take(&pulse->timers, INT64_MAX))) {
         struct hapax__call *call = HAPAX__TIMED(timer, struct hapax__call, timer);
 
         if (call->flow.phase == HAPAX__FLOW_SAVING)
             unsaved++;
-        hapax__flow_stop(&call->flow, hapax__boot_us());
+        pulse->now_us = hapax__boot_us();
+        hapax__flow_stop(&call->flow, pulse->now_us);
         drive(call);
     }
     assert(pulse->calls == 0);
