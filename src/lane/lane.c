@@ -407,24 +407,20 @@ static void tell(struct hapax__lane *lane)
     assert(written == (ssize_t)sizeof(one));
 }
 
-/* Waits until nothing is begun. Returns as give_back() does. */
-static bool end_all(struct hapax__lane *lane)
+/* Waits until nothing is begun, and tells of each batch: the next may take long. */
+static void end_all(struct hapax__lane *lane)
 {
-    bool first = false;
-
     while (lane->begun_n > 0)
         if (lane->syncing)
             pthread_cond_wait(&lane->wake, &lane->lock);
-        else
-            first |= end_begun(lane);
-    return first;
+        else if (end_begun(lane))
+            tell(lane);
 }
 
 static bool judge(struct hapax__lane *lane)
 {
     struct hapax__job *batch = take_batch(lane);
     struct sent *sent = &lane->sent[(lane->first + lane->begun_n) % HAPAX_BEGUN_MAX];
-    bool first = false;
     uint64_t last;
 
     lane->judging = true;
@@ -441,11 +437,9 @@ static bool judge(struct hapax__lane *lane)
             lane->begun_n++;
             return false;
         }
-        first = end_all(lane);
+        end_all(lane);
     }
     pthread_mutex_unlock(&lane->lock);
-    if (first) /* the run may take long */
-        tell(lane);
     last = run_batch(lane, batch);
     pthread_mutex_lock(&lane->lock);
     lane->judging = false;

@@ -26,6 +26,7 @@ enum hapax__client_phase {
 struct hapax__keeper_work { /* one op in hand */
     struct hapax__job job; /* first: a job is cast to its work */
     struct hapax__keeper_connection *connection;
+    size_t answer_size; /* at most; once it is ready */
     bool done;
 };
 

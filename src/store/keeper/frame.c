@@ -594,18 +594,6 @@ static unsigned parts_of(const struct hapax_op *op)
     return HAS_RECORD | (echoes(op) ? HAS_ECHO : 0u);
 }
 
-/* The record in the form in which it is sent. */
-static struct hapax_record record_of(const struct hapax_op *op, unsigned parts)
-{
-    struct hapax_record record = op->record;
-
-    if (parts & HAS_ECHO) {
-        record.outcome.headers.len = 0;
-        record.outcome.body.len = 0;
-    }
-    return record;
-}
-
 static size_t record_size(const struct hapax_record *record)
 {
     return ID_SIZE + 4 + hapax__record_size(record);
@@ -621,6 +609,16 @@ static void put_record(struct hapax__writer *w, const struct hapax_record *recor
     hapax__record_encode(w->at, record);
     w->at += size;
     w->left -= size;
+}
+
+/* The record without the bytes that the op itself has. */
+static void put_echo(struct hapax__writer *w, const struct hapax_record *shown)
+{
+    struct hapax_record record = *shown;
+
+    record.outcome.headers.len = 0;
+    record.outcome.body.len = 0;
+    put_record(w, &record);
 }
 
 /* length · verdict · error · differs · parts · now_us */
@@ -653,14 +651,13 @@ size_t hapax__frame_answer_size(const struct hapax_op *op, const char *text)
 {
     unsigned parts = parts_of(op);
     size_t size = ANSWER_FIXED;
-    struct hapax_record record;
 
     if (op->error != HAPAX_ERR_NONE)
         size += 1 + text_span(text).len;
-    if (parts & HAS_RECORD) {
-        record = record_of(op, parts);
-        size += record_size(&record);
-    }
+    if (parts & HAS_RECORD)
+        size += record_size(&op->record);
+    if (parts & HAS_ECHO)
+        size -= op->record.outcome.headers.len + op->record.outcome.body.len;
     if (parts & HAS_PURGED)
         size += LIST_FIXED + 2;
     if (parts & HAS_DAMAGE)
@@ -676,10 +673,10 @@ size_t hapax__frame_answer_size(const struct hapax_op *op, const char *text)
 void hapax__frame_put_answer(struct hapax__writer *w, const struct hapax_op *op, const char *text)
 {
     unsigned parts = parts_of(op);
-    struct hapax_record record;
+    struct hapax__writer length = {w->at, 4};
 
     assert((op->verdict == HAPAX_NO_VERDICT) == (op->error != HAPAX_ERR_NONE));
-    hapax__put_number(w, hapax__frame_answer_size(op, text) - 4, 4);
+    hapax__put_number(w, 0, 4); /* the length, which is known at the end */
     hapax__put_number(w, (uint64_t)op->verdict, 1);
     hapax__put_number(w, (uint64_t)-op->error, 1);
     hapax__put_number(w, (uint64_t)op->differs, 1);
@@ -687,10 +684,10 @@ void hapax__frame_put_answer(struct hapax__writer *w, const struct hapax_op *op,
     hapax__put_number(w, (uint64_t)op->now_us, 8);
     if (op->error != HAPAX_ERR_NONE)
         put_span(w, text_span(text), 1);
-    if (parts & HAS_RECORD) {
-        record = record_of(op, parts);
-        put_record(w, &record);
-    }
+    if (parts & HAS_ECHO)
+        put_echo(w, &op->record);
+    else if (parts & HAS_RECORD)
+        put_record(w, &op->record);
     if (parts & (HAS_RECORDS | HAS_PURGED)) {
         assert(op->count <= HAPAX_LIST_MAX && op->purged + op->expired_claims <= HAPAX_LIST_MAX);
         hapax__put(w, op->next_cursor.bytes, ID_SIZE);
@@ -705,6 +702,7 @@ void hapax__frame_put_answer(struct hapax__writer *w, const struct hapax_op *op,
         hapax__put(w, op->damaged_from.bytes, ID_SIZE);
         hapax__put(w, op->damaged_to.bytes, ID_SIZE);
     }
+    hapax__put_number(&length, (uint64_t)(w->at - length.at) - 4, 4);
 }
 
 static bool take_record(struct hapax__reader *r, struct hapax_record *out)

@@ -90,12 +90,9 @@ static void conceal(struct hapax_op *op)
 static const char *text_of(const struct hapax__keeper_connection *c, const struct hapax_op *op,
                            char text[HAPAX_TEXT_MAX])
 {
-    struct hapax_op again;
+    struct hapax_op again = *op;
 
     text[0] = '\0';
-    if (op->error == HAPAX_ERR_NONE)
-        return text;
-    again = *op;
     if (op->kind < HAPAX_OP_CLAIM || op->kind > HAPAX_OP_IMPORT)
         hapax__fail(text, op->error, "kind of op %d is not known", (int)op->kind);
     else if (c->door && op->error == HAPAX_ERR_REFUSED)
@@ -132,7 +129,7 @@ static bool gather_one(struct hapax__keeper_connection *c, struct hapax__keeper_
         if (c->door)
             conceal(op);
         hapax__frame_fit_answer(op, answers_room(c));
-        size = answer_bound(op);
+        size = r->work[r->ready].answer_size = answer_bound(op);
         assert(size <= answers_room(c));
         c->ready_size += size;
         if (size > c->answer_max)
@@ -159,7 +156,7 @@ static uint32_t reply_end(const struct hapax__keeper_connection *c,
 
     *size = 0;
     for (to = r->replied; to < r->ready; to++) {
-        size_t one = answer_bound(&r->work[to].job.op);
+        size_t one = r->work[to].answer_size;
 
         if (one > answers_room(c) - *size)
             break;
@@ -188,9 +185,10 @@ static bool reply(struct hapax__keeper_connection *c, struct hapax__keeper_reque
     head.count = (uint16_t)(to - r->replied);
     for (; r->replied < to; r->replied++) {
         struct hapax__job *job = &r->work[r->replied].job;
+        bool failed = job->op.error != HAPAX_ERR_NONE;
 
-        c->ready_size -= answer_bound(&job->op);
-        hapax__frame_put_answer(&w, &job->op, text_of(c, &job->op, text));
+        c->ready_size -= r->work[r->replied].answer_size;
+        hapax__frame_put_answer(&w, &job->op, failed ? text_of(c, &job->op, text) : "");
         free(job->memory);
         job->memory = NULL;
     }
@@ -259,7 +257,7 @@ static bool inform(struct hapax__keeper_connection *c, struct hapax__keeper_requ
     c->since_us = hapax__monotonic_us();
     free(job->memory);
     job->memory = NULL;
-    c->ready_size -= answer_bound(&job->op);
+    c->ready_size -= r->work[0].answer_size;
     r->replied = 1;
     return true;
 }
@@ -276,21 +274,41 @@ static uint32_t window(const struct hapax__keeper_connection *c)
     return ops > 0 ? (uint32_t)ops : 1;
 }
 
-/* Gives one op to the lane. An op that is refused here costs its own answer and nothing else. */
-static void submit_one(struct hapax__keeper_connection *c, struct hapax__keeper_work *work)
+/* Whether an op goes to the lane. One that is refused here costs its own answer and nothing else;
+ * what is wrong with its values the store says. */
+static bool goes(const struct hapax__keeper_connection *c, struct hapax_op *op)
 {
-    char text[HAPAX_TEXT_MAX];
+    if (c->door && op->error == HAPAX_ERR_NONE && !door_may(op))
+        op->error = HAPAX_ERR_REFUSED;
+    return op->error == HAPAX_ERR_NONE;
+}
 
-    if (c->door && work->job.op.error == HAPAX_ERR_NONE && !door_may(&work->job.op))
-        work->job.op.error = HAPAX_ERR_REFUSED;
-    work->done = work->job.op.error != HAPAX_ERR_NONE ||
-                 (!work->job.look && !hapax__op_check(&work->job.op, c->server->body_max, text)) ||
-                 !hapax__lane_submit(c->server->lane, &work->job);
-    if (!work->done) {
-        c->in_lane++;
-        hapax__keeper_count(&hapax__keeper_counts.ops, 1);
+/* Gives the lane the ops of a request up to `to`, as one list. */
+static void submit_to(struct hapax__keeper_connection *c, struct hapax__keeper_request *r,
+                      uint32_t to)
+{
+    struct hapax__job *first = NULL, **end = &first, *refused;
+    uint32_t count = 0;
+
+    c->unready += to - r->submitted;
+    for (; r->submitted < to; r->submitted++) {
+        struct hapax__keeper_work *work = &r->work[r->submitted];
+
+        work->done = !goes(c, &work->job.op);
+        if (work->done)
+            continue;
+        *end = &work->job;
+        end = &work->job.next;
+        count++;
     }
-    c->unready++;
+    *end = NULL;
+    if (count == 0)
+        return;
+    for (refused = hapax__lane_submit_all(c->server->lane, first); refused;
+         refused = refused->next, count--)
+        ((struct hapax__keeper_work *)refused)->done = true;
+    c->in_lane += count;
+    hapax__keeper_count(&hapax__keeper_counts.ops, count);
 }
 
 static bool submit(struct hapax__keeper_connection *c)
@@ -299,12 +317,15 @@ static bool submit(struct hapax__keeper_connection *c)
 
     for (uint32_t i = 0; i < c->in_hand; i++) {
         struct hapax__keeper_request *r = hapax__request_in_hand(c, i);
+        uint32_t left = r->count - r->submitted, free = window(c);
 
-        for (; r->submitted < r->count; moved = true) {
-            if (c->unready >= window(c) || c->ready_size >= REPLY_SIZE)
-                return moved;
-            submit_one(c, &r->work[r->submitted++]);
-        }
+        free = c->ready_size < REPLY_SIZE && c->unready < free ? free - c->unready : 0;
+        left = left < free ? left : free;
+        if (left > 0)
+            submit_to(c, r, r->submitted + left);
+        moved |= left > 0;
+        if (r->submitted < r->count)
+            break;
     }
     return moved;
 }
@@ -316,7 +337,6 @@ void hapax__connection_answered(struct hapax__keeper_work *work)
     assert(!work->done && c->in_lane > 0);
     work->done = true;
     c->in_lane--;
-    hapax__keeper_count(&hapax__keeper_counts.ops, UINT64_MAX);
     if (c->phase == HAPAX__GONE)
         c->server->graves = true;
 }

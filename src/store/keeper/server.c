@@ -109,8 +109,9 @@ static void reap(struct hapax__keeper_server *server)
 {
     struct hapax__keeper_connection *touched = NULL;
     struct hapax__job *job = hapax__lane_reap(server->lane);
+    uint64_t count = 0;
 
-    while (job) {
+    for (; job; count++) {
         struct hapax__keeper_work *work = (struct hapax__keeper_work *)job;
         struct hapax__keeper_connection *c = work->connection;
 
@@ -122,6 +123,7 @@ static void reap(struct hapax__keeper_server *server)
         c->next_touched = touched;
         touched = c;
     }
+    hapax__keeper_count(&hapax__keeper_counts.ops, 0 - count);
     while (touched) {
         struct hapax__keeper_connection *c = touched;
 
@@ -365,8 +367,10 @@ void hapax__keeper_stop(struct hapax__keeper_server *server)
     written = write(server->stop_fd, &one, sizeof(one));
     assert(written == (ssize_t)sizeof(one));
     pthread_join(keeper->thread, NULL);
-    for (struct hapax__job *job = hapax__lane_close(server->lane); job; job = job->next)
+    for (struct hapax__job *job = hapax__lane_close(server->lane); job; job = job->next) {
         hapax__connection_answered((struct hapax__keeper_work *)job);
+        hapax__keeper_count(&hapax__keeper_counts.ops, UINT64_MAX);
+    }
     while (server->connections) {
         struct hapax__keeper_connection *c = server->connections;
 
