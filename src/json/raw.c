@@ -427,18 +427,30 @@ bool hapax__raw_copy(char *out, size_t size, struct hapax_span value)
     return true;
 }
 
+/* Whether a value with escapes is the text. A function of its own: its bytes are cleared at each
+ * call. */
+static bool unescaped_says(struct hapax_span value, const char *text, size_t len)
+{
+    uint8_t bytes[6 * 64 + 2];
+
+    return value.len <= sizeof(bytes) && hapax__raw_unescape(bytes, value) == len &&
+           memcmp(bytes, text, len) == 0;
+}
+
 bool hapax__raw_says(struct hapax_span value, const char *text)
 {
-    size_t len = strlen(text);
-    uint8_t bytes[6 * 64 + 2];
+    size_t len;
 
     if (!hapax__raw_is_string(value))
         return false;
+    /* Names of a table mostly differ in their first letter. */
+    if (value.ptr[1] != (uint8_t)text[0] && value.ptr[1] != '\\' && text[0] != '\0')
+        return false;
+    len = strlen(text);
     if (value.len == len + 2 && memcmp(value.ptr + 1, text, len) == 0)
         return !memchr(text, '\\', len);
-    return value.len > len + 2 && value.len <= sizeof(bytes) &&
-           memchr(value.ptr, '\\', value.len) && hapax__raw_unescape(bytes, value) == len &&
-           memcmp(bytes, text, len) == 0;
+    return value.len > len + 2 && memchr(value.ptr, '\\', value.len) &&
+           unescaped_says(value, text, len);
 }
 
 bool hapax__raw_number(int64_t *out, struct hapax_span value)

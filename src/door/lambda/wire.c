@@ -28,7 +28,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define BUFFER_SIZE (64u << 10)
+#define BUFFER_SIZE (HAPAX__HEAD_MAX / 4)
 #define PARTS_MAX   8u
 
 /* ---- opening and closing ---------------------------------------------------------------- */
