@@ -41,6 +41,7 @@ struct chunk {
     struct hapax_record put[CHUNK_MAX]; /* which write of each was put there, or absent */
     bool done[CHUNK_MAX];
     bool again; /* something was put or taken back, and is to be looked at */
+    bool met; /* something else was in the way */
 };
 
 bool copy_live_skips(const struct copy_live *live, const struct hapax_record *record)
@@ -186,15 +187,18 @@ static enum cli_exit choose(struct chunk *k)
     return exit;
 }
 
-/* Makes room for what the old store knows. */
+/* Makes room for what the old store knows. Unless a claim that runs is in the way, another look
+ * tells what is there now. */
 static enum cli_exit forget(struct chunk *k, size_t i)
 {
     const struct hapax_op *there = &k->there[i];
     struct hapax_op op = {.id = there->id, .if_updated_us = there->record.updated_us};
+    enum cli_exit exit = CLI_DONE;
 
-    if (absent(there))
-        return CLI_DONE; /* another put it there meanwhile */
-    return run_forget(k, &op);
+    if (!absent(there)) /* otherwise another has put it there meanwhile */
+        exit = run_forget(k, &op);
+    k->met |= op.error == HAPAX_ERR_NONE && op.verdict != HAPAX_IN_FLIGHT;
+    return exit;
 }
 
 static void was_put(struct chunk *k, size_t i)
@@ -259,7 +263,7 @@ enum cli_exit copy_live_chunk(struct copy_live *live, struct hapax_op *reads, si
     assert(n <= CHUNK_MAX);
     until_us = until_us > live->until_us ? until_us : live->until_us;
     for (;;) {
-        k.again = false;
+        k.again = k.met = false;
         exit = look(&k);
         if (exit == CLI_DONE)
             exit = choose(&k);
@@ -272,7 +276,7 @@ enum cli_exit copy_live_chunk(struct copy_live *live, struct hapax_op *reads, si
         keep_undone(&k);
         if (k.n == 0)
             return CLI_DONE;
-        if (hapax__monotonic_us() >= until_us + (k.again ? MORE_US : 0))
+        if (hapax__monotonic_us() >= until_us + (k.again || k.met ? MORE_US : 0))
             break;
         ended = cli_signals_wait(live->signals, k.again ? 0 : PAUSE_MS) != 0;
         if (ended && !k.again)

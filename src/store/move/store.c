@@ -124,9 +124,15 @@ static enum hapax_error move_run(struct hapax_store *store, struct hapax_op *ops
         going = run_half(m, HAPAX__HALF_NEW, going);
         going = run_half(m, HAPAX__HALF_OLD, going);
     }
-    for (size_t i = 0; i < n; i++)
-        if (ops[i].verdict == HAPAX_NO_VERDICT)
-            return ops[i].error;
+    for (size_t i = 0; i < n; i++) {
+        if (ops[i].verdict != HAPAX_NO_VERDICT)
+            continue;
+        if (store->text[0] == '\0') /* no half has failed */
+            (void)hapax_store_fail(store, ops[i].error,
+                                   "the two records do not tell whether the op is applied; ask "
+                                   "again with the same token");
+        return ops[i].error;
+    }
     return HAPAX_ERR_NONE;
 }
 

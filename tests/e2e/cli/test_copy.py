@@ -237,6 +237,7 @@ def test_a_table_of_keys_is_imported(hapax, folder, fresh):
 GOOD = {"key": "k", "status": 200, "created": 1795449600}
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("line,why", [
     ("[]", "no JSON object"), ('{"key": "k"', "no JSON object"), (GOOD | {"key": ""}, "1 to 255 bytes"),
     (GOOD | {"key": 7}, "no string"), (GOOD | {"status": 1000}, "status"), (GOOD | {"status": "x"}, "status"),

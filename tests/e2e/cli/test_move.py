@@ -4,6 +4,7 @@ import os
 import random
 import subprocess
 import threading
+import time
 
 import pytest
 from conftest import HAPAX, PATIENCE
@@ -14,7 +15,7 @@ from redis_server import Redis
 from test_erase import servers  # noqa: F401
 
 WORKERS = 5
-RUNS = int(os.environ.get("HAPAX_MOVE_RUNS", "30"))  # of each step
+RUNS = int(os.environ.get("HAPAX_MOVE_RUNS", "12"))  # of each step
 WINDOW = 8  # keys that are asked for at a time
 NOT_NOW = (121, 122, 123, -9)  # unknown, in flight, the store is away; killed
 
@@ -139,6 +140,19 @@ def test_an_operator_resolves_in_both(hapax, folder, both):
         assert hapax("show", "--store", store, "k1", "--json").json["state"] == "completed"
 
 
+def test_another_attempt_with_that_number_is_left_alone(hapax, both):
+    """The halves count attempts apart. The operator has seen the dead one of the old store, and a program that has only
+    the new store has begun another first attempt there."""
+    old, new = both
+    uri = f"move:{old}+{new}"
+    hapax.unknown(old, "k1")
+    assert hapax.op(new, "claim", "k1", "2", 3600000) == "claimed"
+    refused = hapax("resolve", "--store", uri, "k1", "--fail", "--force", "--if-attempt", "1", "--json")
+    assert (refused.code, refused.json["resolved"], refused.json["attempt"]) == (1, False, 1)
+    assert refused.json["text"] == "another attempt with this number has begun"
+    assert hapax.op(new, "complete", "k1", "2", 200) == "ok"
+
+
 @pytest.mark.parametrize("state, word, then", [
     ("unknown", ["--fail"], "failed"), ("unknown", ["--forget"], "absent"), ("unknown", ["--complete", "7"], 7),
     ("signal", ["--forget"], "absent"),
@@ -157,8 +171,10 @@ def test_an_operator_s_word_is_not_lost_beside_a_copy(hapax, servers, state, wor
         slow = redis.uri(proxy.port, prefix=f"new{name}:", timeout="60s")
         copying = hapax.start("copy", "--live", "--from", old, "--to", slow, "--json")
         assert put.fired.wait(PATIENCE)
+        since = time.monotonic()
         done = hapax("resolve", "--store", f"move:{old}+{new}", "--scope", "shop", "k1", *word)
         assert done.code == 0, done.err
+        wait_for(lambda: time.monotonic() > since + 1.1, "the copy waits no longer for what runs")
         if state == "signal":
             copying.terminate()
         proxy.heal()
