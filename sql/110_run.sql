@@ -85,6 +85,32 @@ BEGIN
 END
 $$;
 
+-- What hapax.run() answers. Rejected: OUT arguments, as of hapax.begin(): the server would make the
+-- type of their row anew, several times in each call.
+DO $$
+BEGIN
+    IF to_regtype('hapax.judged') IS NULL THEN
+        CREATE TYPE hapax.judged AS (
+            ord integer, verdict smallint, error smallint, differs smallint, now_us bigint,
+            state smallint, hold boolean, stale boolean, ran boolean, reruns boolean,
+            attempt integer, spent integer, fence bigint, fingerprint bytea, caller bytea,
+            owner bytea, scope bytea, what bytea, created_us bigint, updated_us bigint,
+            lease_until_us bigint, expires_us bigint, retention_ms bigint, resolved_us bigint,
+            resolved_by bytea, replaced_state smallint, replaced_status smallint,
+            outcome smallint, status integer, body_kept boolean, headers bytea, body bytea);
+        -- As they were before.
+        DROP FUNCTION IF EXISTS
+            hapax.run(smallint[], bytea[], bytea[], bytea[], bytea[], bytea[], bigint[], bigint[],
+                integer[], bigint[], integer[], bytea[], bytea[], bytea[], bytea[], bytea[],
+                boolean),
+            hapax.door(smallint[], bytea[], bytea[], bytea[], bytea[], bytea[], bigint[], bigint[],
+                integer[], bigint[], integer[], bytea[], bytea[], bytea[], bytea[], bytea[],
+                boolean);
+    END IF;
+END
+$$;
+COMMENT ON TYPE hapax.judged IS 'What hapax.run() answers';
+
 -- The contract. Numbers are those of the enums in include/hapax/store.h.
 --   All arrays that are not NULL have one length. p_kind, p_id and p_flags have no NULL, nor has
 --   p_token but of a READ, nor p_fingerprint and p_caller of a CLAIM, which names no 32 bytes 0xff
@@ -125,14 +151,7 @@ CREATE OR REPLACE FUNCTION hapax.run(
     p_lease_ms bigint[], p_retention_ms bigint[], p_flags integer[], p_limit bigint[],
     p_status integer[], p_headers bytea[], p_body bytea[], p_by bytea[], p_owner bytea[],
     p_what bytea[], p_wait boolean)
-RETURNS TABLE (
-    ord integer, verdict smallint, error smallint, differs smallint, now_us bigint,
-    state smallint, hold boolean, stale boolean, ran boolean, reruns boolean, attempt integer,
-    spent integer, fence bigint, fingerprint bytea, caller bytea, owner bytea, scope bytea,
-    what bytea, created_us bigint, updated_us bigint, lease_until_us bigint, expires_us bigint,
-    retention_ms bigint, resolved_us bigint, resolved_by bytea, replaced_state smallint,
-    replaced_status smallint,
-    outcome smallint, status integer, body_kept boolean, headers bytea, body bytea)
+RETURNS SETOF hapax.judged
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan
@@ -151,6 +170,7 @@ DECLARE
     v_finished integer[] := '{}';
     v_some integer[];
     v_packed bytea;
+    v_row hapax.judged;
     v_packs CONSTANT boolean := p_wait IS FALSE AND p_flags[1] & 1024 <> 0;
     c_door CONSTANT boolean := false; -- true in hapax.door(), below
     -- In place of a fingerprint or caller that an imported table had not kept.
@@ -198,10 +218,10 @@ BEGIN
             v_locked := '{}';
         END;
         IF cardinality(v_locked) > 0 THEN
-            verdict := 1;
-            now_us := v_now;
-            body := array_send(v_locked);
-            RETURN NEXT;
+            v_row.verdict := 1;
+            v_row.now_us := v_now;
+            v_row.body := array_send(v_locked);
+            RETURN NEXT v_row;
         END IF;
         v_left := v_left - cardinality(v_locked);
         v_finished := v_locked;
@@ -247,10 +267,10 @@ BEGIN
         SELECT coalesce(array_agg(d.i), '{}'), string_agg(d.packed, '') INTO v_some, v_packed
             FROM done d;
         IF cardinality(v_some) > 0 THEN
-            verdict := 7;
-            now_us := v_now;
-            body := v_packed;
-            RETURN NEXT;
+            v_row.verdict := 7;
+            v_row.now_us := v_now;
+            v_row.body := v_packed;
+            RETURN NEXT v_row;
         END IF;
         v_left := v_left - cardinality(v_some);
         v_finished := v_finished || v_some;
@@ -261,11 +281,7 @@ BEGIN
     -- The lean statement for CLAIMs of what is completed, be it just now by another op on its id.
     IF v_packs AND v_left > 0 AND 1 = ANY (p_kind) THEN
         v_now := hapax.now_us();
-        FOR ord, verdict, error, differs, now_us, state, hold, stale, ran, reruns, attempt, spent,
-            fence, fingerprint, caller, owner, scope, what, created_us, updated_us, lease_until_us,
-            expires_us, retention_ms, resolved_us, resolved_by, replaced_state, replaced_status,
-            outcome, status, body_kept, headers, body
-        IN
+        FOR v_row IN
             SELECT g.i, 3, 0, 0, v_now, r.state, r.hold, r.stale, r.ran, r.reruns, r.attempt,
                 r.spent, r.fence, r.fingerprint, r.caller, r.owner, r.scope, r.what, r.created_us,
                 r.updated_us, r.lease_until_us, r.expires_us, r.retention_ms, r.resolved_us,
@@ -282,9 +298,9 @@ BEGIN
                 AND octet_length(r.caller) = 32 AND r.caller <> c_any
                 AND octet_length(r.id) = 32
         LOOP
-            RETURN NEXT;
+            RETURN NEXT v_row;
             v_left := v_left - 1;
-            v_finished := v_finished || ord;
+            v_finished := v_finished || v_row.ord;
         END LOOP;
     END IF;
     -- NULL is neither equal nor unequal, so no comparison below may meet one. What the lean
