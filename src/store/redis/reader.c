@@ -19,8 +19,8 @@
 
 #define BUFFER_SIZE (2 * HAPAX__REDIS_LINE_MAX)
 /* A bulk string of which so many bytes are still to come is received into its value. */
-#define DIRECT_MIN (16u << 10)
-#define BUFFER_LOW (4u << 10)
+#define DIRECT_MIN (HAPAX__REDIS_LINE_MAX / 2)
+#define BUFFER_LOW (HAPAX__REDIS_LINE_MAX / 8)
 
 struct ready {
     struct hapax__resp *reply;
