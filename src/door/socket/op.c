@@ -400,7 +400,7 @@ static void end(struct hapax__door_op *op, enum hapax_class cls)
     op->phase = HAPAX__OP_ENDING;
     op->cls = cls;
     TAILQ_FOREACH (step, &op->c->ops, all)
-        if (step->outer == op)
+        if (step->outer == op && !step->resumed) /* a resumed step runs */
             give_up(step);
 }
 
@@ -430,7 +430,9 @@ static enum hapax_error take_outcome(struct hapax__door_op *op, enum hapax_class
 
     if (error != HAPAX_ERR_NONE)
         return error;
-    if (op->as == HAPAX__AS_HTTP && !op->outer && !op->reconciling && meta.status < 100)
+    /* Where nothing ran, or nobody can tell, there may be no response. */
+    if (op->as == HAPAX__AS_HTTP && !op->outer && !op->reconciling && meta.status < 100 &&
+        (meta.refuse.is || (meta.cls != HAPAX_CLASS_NOT_RUN && meta.cls != HAPAX_CLASS_UNKNOWN)))
         return hapax__fail(text, HAPAX_ERR_INVALID, "member \"status\" is missing, or below 100");
     if (!meta.body_kept && frame->body.len > 0)
         return hapax__fail(text, HAPAX_ERR_INVALID,

@@ -416,6 +416,7 @@ def test_who_is_named_and_empty_is_nobody(client):
     assert client.once(owner="ann", caller=["", "ann"]).answer == "fresh"
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("owner, headers", [(None, ()), (None, [("Authorization", "Bearer a")]),
                                             ("ann", [("Authorization", "Bearer a"), ("X-User", "ann")])])
 def test_what_the_gate_stored_is_replayed(client, door, serve, owner, headers):
@@ -425,6 +426,21 @@ def test_what_the_gate_stored_is_replayed(client, door, serve, owner, headers):
     request = {"method": "POST", "host": "api.test", "uri": "/ok", "headers": list(headers)}
     answer = client.wait(client.begin(scope="default", body=b"{}", owner=owner, **{"as": "http", "request": request}))
     assert answer.answer == "replay" and answer.status == 200, answer
+
+
+def test_without_an_outcome_http_needs_no_response(client):
+    """Where RUN crosses a CANCEL nothing has run, and there is no response. An end that is stored is a response."""
+    members = {"as": "http", "request": {"method": "POST", "uri": "/"}, "policy": {"on_expired": "hold"}}
+    for cls in ("not_run", "not_run"):
+        answer = client.finish(client.run(**members).op, cls)
+        assert answer.answer == "fresh" and answer.own and answer.meta["class"] == cls, answer
+    assert client.finish(client.run(**members).op, "unknown").meta["class"] == "unknown"
+    assert client.wait(client.begin(**members), "ANSWER").answer == "unknown"
+    for cls, more in (("final", {}), ("failed", {}), ("final", {"status": 99}), (None, {"status": 99}),
+                      ("not_run", {"refuse": "no"})):
+        run = client.run(f"{cls} {more}", **members)
+        client.end(run.op, cls, **more)
+        assert "status" in client.wait(run.op, "FAULT").text
 
 
 def test_http_in_flight_says_when(client):
@@ -485,6 +501,7 @@ BAD_MEMBERS = [
 ]
 
 
+@pytest.mark.some(11)
 @pytest.mark.parametrize("members, words", BAD_MEMBERS, ids=[words[:20] for _, words in BAD_MEMBERS])
 def test_a_member_that_is_none_is_refused_by_name(client, members, words):
     """FAULT for the op alone: the connection and the next operation go on."""

@@ -162,7 +162,7 @@ def payments(db, amount):
 
 @pytest.mark.parametrize("behind", ["direct", pytest.param("pgbouncer", marks=pytest.mark.ci)])
 @pytest.mark.parametrize("driver", [
-    driver if driver in ("psycopg", "node-postgres", "pgx", "jdbc") else pytest.param(driver, marks=pytest.mark.ci)
+    driver if driver in ("psycopg", "node-postgres") else pytest.param(driver, marks=pytest.mark.ci)
     for driver in DRIVERS])
 def test_a_driver_pays_once(db, bouncer, folder, driver, behind):
     """The page's snippet: fresh, replay, mismatch, HX001, a rollback, an ended backend, duplicates at once."""

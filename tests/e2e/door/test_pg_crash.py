@@ -98,6 +98,7 @@ class Round:
         return known
 
 
+@pytest.mark.ci
 def test_whoever_dies_rows_are_completed_operations():
     """Client, connection and server, killed before and after statements of either program, with rivals and retries."""
     draw = random.Random(SEED)

@@ -153,6 +153,7 @@ def test_the_second_waits_for_the_first_transaction(db, commit):
     assert bytes(body or b"") == (b"done" if commit else b"")
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("level", [psycopg2.extensions.ISOLATION_LEVEL_REPEATABLE_READ,
                                    psycopg2.extensions.ISOLATION_LEVEL_SERIALIZABLE])
 def test_a_stricter_level_gives_40001_and_a_retry_loop_works(db, level):
@@ -171,6 +172,7 @@ def test_a_stricter_level_gives_40001_and_a_retry_loop_works(db, level):
     assert begin(second, "k")[0] == "completed"
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("level", ["read committed", "repeatable read", "serializable"])
 def test_eight_clients_with_a_retry_loop_move_the_money_once(db, level):
     """transfer.py and transfer at each isolation level, all for one key: one row, one outcome, everybody told."""
