@@ -52,8 +52,8 @@ type call struct {
 	door    *Door
 	op      uint32
 	request *Request
-	ticket  string // for RESUME
-	again   frame  // BEGIN while asked, END while ended: to be sent again on a new connection
+	run     told  // what the last RUN or RECONCILE said
+	again   frame // BEGIN while asked, END while ended: to be sent again on a new connection
 	state   state
 	left    bool     // nobody waits for it: it is given up where it was not run
 	cancels []func() // of the handler's contexts
@@ -210,7 +210,7 @@ func (d *Door) serve(conn net.Conn, w welcome) (broken error) {
 	for _, c := range d.calls {
 		if c.left && c.state == asked {
 			c.finish(news{})
-		} else if c.state != asked && c.ticket == "" { // it runs without the store
+		} else if c.state != asked && c.run.Ticket == "" { // it runs without the store
 			c.finish(news{frame: frame{kind: kindAnswer, meta: []byte(`{"answer":"bypass","own":true}`)}})
 		}
 	}
@@ -234,7 +234,7 @@ func (d *Door) write(conn net.Conn) {
 		}
 		d.mu.Unlock()
 		if _, err := buffers.WriteTo(conn); err != nil {
-			conn.Close() // serve ends
+			conn.(*net.UnixConn).CloseWrite() // so that serve still reads what the door said last
 		}
 		d.mu.Lock()
 	}
@@ -266,17 +266,12 @@ func (d *Door) send(f frame) {
 }
 
 // resume tells a new connection of the calls in hand, the oldest first: an operation stands before its
-// steps.
+// steps. ENDs stand last: the door would end an operation whose steps it does not know yet.
 func (d *Door) resume() {
-	calls := make([]*call, 0, len(d.calls))
 	for _, c := range d.calls {
-		calls = append(calls, c)
-	}
-	sort.Slice(calls, func(i, j int) bool { return int32(calls[i].op-calls[j].op) < 0 })
-	for _, c := range calls {
 		if c.state != asked {
 			r := c.request
-			f, _ := newFrame(kindResume, c.op, &Request{Ticket: c.ticket, In: r.In, As: r.As, HTTP: r.HTTP,
+			f, _ := newFrame(kindResume, c.op, &Request{Ticket: c.run.Ticket, In: r.In, As: r.As, HTTP: r.HTTP,
 				Reconciles: r.Reconciles}, nil)
 			d.send(f)
 		}
@@ -284,6 +279,12 @@ func (d *Door) resume() {
 			d.send(c.again)
 		}
 	}
+	sort.Slice(d.queue, func(i, j int) bool {
+		if a, b := d.queue[i], d.queue[j]; (a.kind == kindEnd) == (b.kind == kindEnd) {
+			return int32(a.op-b.op) < 0
+		}
+		return d.queue[j].kind == kindEnd
+	})
 }
 
 // fail ends all calls, for there is no door.
@@ -310,13 +311,13 @@ func (d *Door) take(f frame) error {
 	}
 	switch f.kind {
 	case kindRun, kindReconcile:
-		var run struct{ Ticket string }
+		run := told{kind: f.kind}
 		if err := f.read(&run); err != nil || c.state == running {
 			return fmt.Errorf("hapax: a RUN that nobody waits for, or cannot read: %v", err)
 		}
-		c.state, c.ticket, c.again = running, run.Ticket, frame{}
+		c.state, c.run, c.again = running, run, frame{}
 		if c.left {
-			c.end(notRun)
+			c.end(unheard[f.kind])
 		} else {
 			c.news <- news{frame: f}
 		}
@@ -334,8 +335,9 @@ func (d *Door) take(f frame) error {
 }
 
 var (
-	notRun  = frame{kind: kindEnd, meta: []byte(`{"class":"not_run"}`)}
 	unknown = frame{kind: kindEnd, meta: []byte(`{"class":"unknown"}`)}
+	// unheard is what END says of a RUN or RECONCILE that nobody waits for.
+	unheard = map[uint8]frame{kindRun: {kind: kindEnd, meta: []byte(`{"class":"not_run"}`)}, kindReconcile: unknown}
 )
 
 // end sends END.

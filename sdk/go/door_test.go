@@ -226,28 +226,31 @@ func TestALostClaim(t *testing.T) {
 	}
 }
 
-// A caller that goes away before the run gives up: CANCEL, and END not_run where RUN crosses.
+// A caller that goes away before the run gives up: CANCEL; where RUN crosses END not_run, where RECONCILE
+// crosses END unknown.
 func TestACallerThatLeaves(t *testing.T) {
 	p := play(t)
 	d := p.dial()
-	ctx, cancel := context.WithCancel(context.Background())
-	out := make(chan error, 1)
-	go func() {
-		_, err := Do(ctx, d, Key("s", "k"), one)
-		out <- err
-	}()
-	op := opOf(p.expect(kindBegin))
-	cancel()
-	if err := got(t, out); !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-	p.expect(kindCancel)
-	p.send(kindRun, op, map[string]any{"ticket": "T"}, nil)
-	end := p.expect(kindEnd)
-	same(t, "class", end["class"], []byte(`"not_run"`))
-	p.fresh(op)
-	if _, err := Do(ctx, d, Key("s", "k"), one); !errors.Is(err, context.Canceled) {
-		t.Error(err)
+	for kind, class := range map[uint8]string{kindRun: `"not_run"`, kindReconcile: `"unknown"`} {
+		ctx, cancel := context.WithCancel(context.Background())
+		out := make(chan error, 1)
+		go func() {
+			_, err := Do(ctx, d, Key("s", "k"), one)
+			out <- err
+		}()
+		op := opOf(p.expect(kindBegin))
+		cancel()
+		if err := got(t, out); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		p.expect(kindCancel)
+		p.send(kind, op, map[string]any{"ticket": "T"}, nil)
+		end := p.expect(kindEnd)
+		same(t, "class", end["class"], []byte(class))
+		p.fresh(op)
+		if _, err := Do(ctx, d, Key("s", "k"), one); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
 	}
 }
 
@@ -298,6 +301,44 @@ func TestTheDoorDiesInAStep(t *testing.T) {
 	}
 }
 
+// A handler may end before its steps. The next door is told of all calls before it is told of an end.
+func TestTheDoorDiesUnderAHastyHandler(t *testing.T) {
+	p := play(t)
+	proceed, steps := make(chan struct{}), make(chan error, 2)
+	out := start(p.dial(), func(ctx context.Context, op *Op) (int, error) {
+		for _, name := range []string{"charge", "mail"} {
+			name := name
+			go func() {
+				_, err := Step(context.Background(), op, name, one)
+				steps <- err
+			}()
+			<-proceed
+		}
+		return 0, errors.New("hasty")
+	})
+	p.run("OUTER")
+	p.run("STEP")
+	p.expect(kindEnd)
+	proceed <- struct{}{}
+	p.expect(kindBegin)
+	proceed <- struct{}{}
+	p.expect(kindEnd)
+	p.hangUp()
+	p.accept()
+	for i, kind := range []uint8{kindResume, kindResume, kindBegin, kindEnd, kindEnd} {
+		if op, want := opOf(p.expect(kind)), []uint32{1, 2, 3, 1, 2}[i]; op != want {
+			t.Errorf("frame %d is of op %d and not %d", i, op, want)
+		}
+	}
+	for op := uint32(3); op > 0; op-- {
+		p.fresh(op)
+	}
+	_, _, r := got(t, steps), got(t, steps), got(t, out)
+	if r.err == nil || r.err.Error() != "hasty" {
+		t.Error(r)
+	}
+}
+
 // The door dies between END and ANSWER: RESUME and the same END go to the next door.
 func TestTheDoorDiesAfterTheEnd(t *testing.T) {
 	p := play(t)
@@ -327,6 +368,26 @@ func TestAnUnprotectedRun(t *testing.T) {
 	close(proceed)
 	if r := got(t, out); r.value != 4 || r.err != nil {
 		t.Error(r)
+	}
+}
+
+// What the door said before it left is heard, also where a write finds first that it has left.
+func TestAWordBeforeTheDoorLeaves(t *testing.T) {
+	for i := 0; i < 100; i++ {
+		p := play(t)
+		d := p.dial()
+		out := start(d, one)
+		begin := p.expect(kindBegin)
+		d.mu.Lock()
+		p.send(kindAnswer, 99, map[string]any{}, nil) // what reads waits here for d.mu
+		p.send(kindRun, opOf(begin), map[string]any{"attempt": 1, "ticket": ""}, nil)
+		p.hangUp()
+		p.listener.Close()
+		d.send(frame{kind: kindBeat})
+		d.mu.Unlock()
+		if r := got(t, out); r.value != 1 || r.err != nil {
+			t.Fatal(i, r.value, r.err)
+		}
 	}
 }
 

@@ -63,19 +63,22 @@ type Answer struct {
 	Body         []byte    `json:"-"`
 }
 
+// told is what RUN and RECONCILE say.
+type told struct {
+	ID, Ticket, Token, Traceparent string
+	Key                            Text
+	Attempt                        uint32
+	Fence                          uint64
+	Stale                          bool
+	kind                           uint8
+}
+
 // Op is an attempt: the right to run the handler of an operation, or of a step, once.
 type Op struct {
-	call *call
-	run  struct {
-		ID, Token, Traceparent string
-		Key                    Text
-		Attempt                uint32
-		Fence                  uint64
-		Stale                  bool
-	}
-	reconcile bool
-	ended     bool
-	stepped   atomic.Bool // a step was begun: this attempt may have had an effect
+	call    *call
+	run     told
+	ended   bool
+	stepped atomic.Bool // a step was begun: this attempt may have had an effect
 }
 
 // Key returns the key to hand to the next service as its idempotency key: the operation's own, and
@@ -106,7 +109,7 @@ func (o *Op) Traceparent() string { return o.run.Traceparent }
 // Reconcile reports whether the hook is to be asked instead of the handler: did the effect of an
 // earlier attempt happen? End with class "final": it did, and this is its outcome. "not_run": it did
 // not. "unknown": nobody can tell.
-func (o *Op) Reconcile() bool { return o.reconcile }
+func (o *Op) Reconcile() bool { return o.run.kind == kindReconcile }
 
 // Context returns a context that is cancelled when the claim of this attempt is lost, besides when
 // parent is. Its cancel function frees it.
@@ -146,8 +149,8 @@ func (d *Door) Begin(ctx context.Context, r *Request) (*Op, *Answer, error) {
 	switch c.left = true; c.state {
 	case asked:
 		d.send(frame{kind: kindCancel, op: c.op})
-	case running: // its RUN is in news
-		c.end(notRun)
+	case running: // its RUN, or RECONCILE, is in news
+		c.end(unheard[c.run.kind])
 	}
 	return nil, nil, ctx.Err()
 }
@@ -189,8 +192,7 @@ func (c *call) hear(n news) (*Op, *Answer, error) {
 		answer := &Answer{Body: n.frame.body}
 		return nil, answer, n.frame.read(answer)
 	}
-	op := &Op{call: c, reconcile: n.frame.kind == kindReconcile}
-	return op, nil, n.frame.read(&op.run)
+	return &Op{call: c, run: c.run}, nil, nil
 }
 
 // End is how a handler ended: the members of END. One of Class and Status is needed.

@@ -68,6 +68,7 @@ def test_its_own_tests_without_races():
     go("go", "test", "-race", "./...")
 
 
+@pytest.mark.ci
 def test_its_package(folder):
     """The package is made, and a program with an empty cache and without a network installs it and runs."""
     done = subprocess.run([SDK / "package", folder / "proxy"], env=environment(), capture_output=True, text=True,
@@ -126,7 +127,7 @@ def command(tmp_path_factory):
         process.communicate()
 
 
-@pytest.fixture(scope="module", params=["net/http", "gin"])
+@pytest.fixture(scope="module", params=["net/http", pytest.param("gin", marks=pytest.mark.ci)])
 def api(request, command):
     program = built(SDK, "./example") if request.param == "net/http" else built(TESTS, "./gin")
     return Api(command, program, "127.0.0.1:0")
@@ -171,6 +172,12 @@ def test_a_handler_of_gin_that_panics(command):
     api = Api(command, built(TESTS, "./gin"), "127.0.0.1:0")
     assert api("/payments", {"amount": 13}, Idempotency_Key="odd").status == 500
     assert api("/payments", {"amount": 13}, Idempotency_Key="odd").problem == "unknown-outcome"
+
+
+def test_no_hook_for_requests(command):
+    """An option with a reconcile hook is refused, and nothing runs."""
+    answer = Api(command, built(TESTS, "./gin"), "127.0.0.1:0")("/asks", {}, Idempotency_Key="k")
+    assert (answer.status, answer.headers["Idempotency-Replayed"]) == (500, None) and "hapax.Reconcile" in answer.text
 
 
 def test_steps_of_the_example(command):

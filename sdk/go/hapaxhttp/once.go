@@ -58,7 +58,8 @@ func Scope(scope string) Option {
 	return func(begin *hapax.Request, _ *http.Request) { begin.Scope = scope }
 }
 
-// With gives settings that are the same for all requests: hapax.Hold, hapax.Retention(…).
+// With gives settings that are the same for all requests: hapax.Hold, hapax.Retention(…). HTTP has no reconcile
+// hook: with hapax.Reconcile each request is refused, and nothing runs.
 func With(options ...hapax.Option) Option {
 	return func(begin *hapax.Request, _ *http.Request) {
 		for _, option := range options {
@@ -81,6 +82,10 @@ func Serve(door *hapax.Door, w http.ResponseWriter, r *http.Request, next http.H
 		URI: hapax.Text(r.URL.RequestURI()), Headers: pairs(r.Header)}}
 	for _, option := range options {
 		option(begin, r)
+	}
+	if begin.Reconciles {
+		unavailable(w, &hapax.Error{Answer: "invalid", Text: "hapax.Reconcile: HTTP has no such hook; use hapax.Hold"})
+		return
 	}
 	if len(r.Header.Values(keyHeader)) > 0 { // without a key the handler reads the body itself
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, bodyMax+1))

@@ -22,7 +22,7 @@ type command struct {
 	Args, Value, Owner, Caller         json.RawMessage
 	Policy                             map[string]string
 	Bytes                              json.RawMessage // true, or what bytes
-	Reconcile                          bool
+	Reconcile, Background              bool
 }
 
 type event map[string]any
@@ -116,14 +116,22 @@ func handler[T ~[]byte](id string) func(context.Context, *hapax.Op) (T, error) {
 				case "not_run":
 					return nil, hapax.NotRun(notRun(c.Text))
 				case "step":
-					if c.Bytes != nil {
-						give(c.As)(hapax.Step(ctx, op, c.Name, handler[[]byte](c.As)))
+					if c.Background {
+						go step(context.WithoutCancel(ctx), op, c)
 					} else {
-						giveValue(c.As)(hapax.Step(ctx, op, c.Name, handler[json.RawMessage](c.As)))
+						step(ctx, op, c)
 					}
 				}
 			}
 		}
+	}
+}
+
+func step(ctx context.Context, op *hapax.Op, c command) {
+	if c.Bytes != nil {
+		give(c.As)(hapax.Step(ctx, op, c.Name, handler[[]byte](c.As)))
+	} else {
+		giveValue(c.As)(hapax.Step(ctx, op, c.Name, handler[json.RawMessage](c.As)))
 	}
 }
 

@@ -62,6 +62,8 @@ func main() {
 		c.String(http.StatusCreated, "charge %s (effect %d)\n", hapaxhttp.OpOf(c.Request.Context()).Key(),
 			atomic.AddInt64(&charges, 1))
 	})
+	asks := hapax.Reconcile(func(context.Context, *hapax.Op) (int, bool, error) { return 0, false, nil })
+	router.POST("/asks", hapaxgin.Once(door, hapaxhttp.With(asks)), order)
 	router.POST("/orders", hapaxgin.Once(door, hapaxhttp.Scope("orders")), order)
 	listener, err := net.Listen("tcp", os.Args[1])
 	if err != nil {
