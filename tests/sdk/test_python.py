@@ -1,5 +1,6 @@
 """sdk/python: what is Python's own. What all SDKs have in common is in test_cases.py."""
 import asyncio
+import contextlib
 import dataclasses
 import json
 import os
@@ -13,11 +14,13 @@ import sys
 import threading
 import typing
 import urllib.error
+import wsgiref.util
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import played
 import pytest
 from conftest import HAPAX, PATIENCE, ROOT, wait_until
-from doors import Door, Store
+from doors import Door, Store, bytes_of
 from process import children_of
 
 sys.path.insert(0, str(ROOT / "sdk/python"))
@@ -331,6 +334,39 @@ def test_a_door_that_refuses(folder):
             hapax.connect(f"unix:{folder}/played.sock", timeout=1).run(lambda op: 1, scope="s", key="k")
 
 
+# A RESUME that was refused ends the op: the next door is not told of it, whatever its handler does.
+def test_what_a_door_refused_to_resume_is_not_resumed_again(folder):
+    told, again = queue.Queue(), threading.Event()
+
+    def play(listener):
+        for said in ((1, 5, {"answer": "fresh", "attempt": 1, "fence": 1, "stale": False, "ticket": "t1"}),
+                     (1, 12, {"error": "invalid", "text": "no ticket of this store", "kind": 4}), None):
+            connection, _ = listener.accept()
+            told.put(played.read(connection)[0])
+            played.say(connection, 2, 0, {"version": 1, "beat_ms": 60000, "lease_ms": 60000})
+            if said:
+                told.put(played.read(connection)[:2])
+                played.say(connection, said[1], said[0], said[2])
+                connection.close()
+        again.set()
+        told.put(played.read(connection)[:2])
+        played.say(connection, 8, 2, {"answer": "replay", "recorded": True, "status": 200}, b"2")
+
+    def handler(op):
+        assert again.wait(PATIENCE)
+        assert hx.run(lambda op: 0, scope="s", key="k2") == 2
+        return 1
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{folder}/played.sock")
+        listener.listen()
+        threading.Thread(target=play, args=(listener,), daemon=True).start()
+        hx = hapax.connect(f"unix:{folder}/played.sock", timeout=PATIENCE)
+        with pytest.raises(hapax.Invalid, match="no ticket of this store"):
+            hx.run(handler, scope="s", key="k1")
+    assert [told.get(timeout=PATIENCE) for _ in range(6)] == [1, (3, 1), 1, (4, 1), 1, (3, 2)]
+
+
 # ---- HTTP -------------------------------------------------------------------------------------
 
 def flask_app(hx, ran):
@@ -431,6 +467,91 @@ def test_a_failure_under_hold_waits_for_an_operator(app, key):
     assert ask("POST", b'{"amount": 13}', headers)[0] == 500
     status, got, page = ask("POST", b'{"amount": 13}', headers)
     assert status == 409 and isinstance(hapax.http.error_of(status, got, page), hapax.Unknown) and ran == [1]
+
+
+# A handler that says that nothing was done is run by the next request. One that has begun a step has failed.
+@pytest.mark.parametrize("steps", [False, True])
+def test_a_request_that_was_not_run(hx, key, steps):
+    ran, status = [], []
+
+    def shop(environ, _start_response):
+        ran.append(environ["hapax"].attempt)
+        if steps:
+            environ["hapax"].step("charge", lambda op: 1)
+        raise hapax.NotRun("later")
+
+    def ask():
+        environ = {"REQUEST_METHOD": "POST", "HTTP_IDEMPOTENCY_KEY": key}
+        wsgiref.util.setup_testing_defaults(environ)
+        return app(environ, lambda said, headers: status.append(said))
+
+    app = hapax.wsgi.Idempotent(shop, hx, on_expired="hold")
+    with pytest.raises(hapax.NotRun):
+        ask()
+    if steps:
+        assert b"unknown-outcome" in b"".join(ask()) and status == ["409 Conflict"] and ran == [1]
+    else:
+        with pytest.raises(hapax.NotRun):
+            ask()
+        assert ran == [1, 2] and not status
+
+
+@contextlib.contextmanager
+def served(kind, hx, status, **options):
+    """A real server, whose application has a length and a body for each status; its port, and how often it ran."""
+    ran, headers = [], [("X-Ran", "1"), ("Content-Length", "4")]
+
+    def plain(environ, start_response):
+        ran.append(1)
+        start_response(f"{status} -", headers)
+        return [b"told"]
+
+    async def later(scope, receive, send):
+        ran.append(1)
+        pairs = [(name.lower().encode(), value.encode()) for name, value in headers]
+        await send({"type": "http.response.start", "status": status, "headers": pairs})
+        await send({"type": "http.response.body", "body": b"told"})
+
+    if kind == "wsgi":
+        from wsgiref.simple_server import WSGIRequestHandler, make_server
+        guarded = hapax.wsgi.Idempotent(plain, hx, scope=f"{kind}-{status}", **options)
+        with make_server("127.0.0.1", 0, guarded, handler_class=WSGIRequestHandler) as server:
+            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+            yield server.server_address[1], ran
+            server.shutdown()
+        return
+    import uvicorn
+    guarded = hapax.asgi.Idempotent(later, hx, scope=f"{kind}-{status}", **options)
+    server = uvicorn.Server(uvicorn.Config(guarded, port=0, log_level="error", lifespan="off"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    wait_until(lambda: server.started, "uvicorn being ready")
+    yield server.servers[0].sockets[0].getsockname()[1], ran
+    server.should_exit = True
+    thread.join()
+
+
+# 204 and 304 are their head alone, without a length, whatever the application gave; the repeat's is the same. wsgiref
+# adds a length of 0 to any response without one.
+@pytest.mark.parametrize("kind", ["wsgi", "asgi"])
+@pytest.mark.parametrize("status", [204, 304])
+def test_a_response_that_has_no_body(hx, key, kind, status):
+    with served(kind, hx, status) as (port, ran):
+        for replayed in (b"false", b"true"):
+            head, rest = bytes_of(port, "/", key)
+            assert (head.split()[1], rest) == (b"%d" % status, b"") and b"idempotency-replayed: " + replayed in head
+            lengths = [line for line in head.split(b"\r\n") if line.startswith(b"content-length")]
+            assert lengths == [b"content-length: 0"] * (kind == "wsgi"), head
+            assert b"transfer-encoding" not in head and b"x-ran: 1" in head
+    assert ran == [1]
+
+
+# The option reconcile is refused, and nothing runs.
+@pytest.mark.parametrize("kind", ["wsgi", "asgi"])
+def test_no_hook_for_requests(hx, key, kind):
+    with served(kind, hx, 200, on_expired="reconcile", reconcile=lambda op: False) as (port, ran):
+        head, rest = bytes_of(port, "/", key)
+    assert (head.split()[1], ran) == (b"500", []) and b"reconcile: HTTP has no such hook" in rest
 
 
 # A door that is away lets no request run unseen.
@@ -683,7 +804,7 @@ else:
 
 # Rows and outcome are committed together by each driver; a lost claim takes the rows with it.
 @pytest.mark.parametrize("kind", [
-    "psycopg", "session", "django", *(pytest.param(kind, marks=pytest.mark.ci) for kind in ("psycopg2", "engine"))])
+    "psycopg", *(pytest.param(kind, marks=pytest.mark.ci) for kind in ("session", "django", "psycopg2", "engine"))])
 def test_complete_in_the_transaction(folder, key, kind):
     store = Store("postgres", folder)
     server = Store.servers["postgres"]

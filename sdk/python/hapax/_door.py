@@ -98,21 +98,18 @@ class Call:
         """Gives up what was not told to run. Nothing comes any more. What was told to run is `unknown`."""
         self.door.cancel(self)
 
-    def frames(self):
-        """What a new door has to be told."""
+    def frame(self):
+        """What a new door has to be told first."""
         if self.told is None:
             meta = {**self.begin, "in": self.outer.op} if self.outer else self.begin
-            yield frame(BEGIN, self.op, meta, self.body)
-            return
+            return frame(BEGIN, self.op, meta, self.body)
         meta = {"ticket": self.told["ticket"], "reconciles": self.begin.get("reconciles", False)}
         if "request" in self.begin:
             meta["as"] = self.begin["as"]
             meta["request"] = {name: value for name, value in self.begin["request"].items() if name != "headers"}
         if self.outer:
             meta["in"] = self.outer.op
-        yield frame(RESUME, self.op, meta)
-        if self.ended:
-            yield frame(END, self.op, *self.ended)
+        return frame(RESUME, self.op, meta)
 
     def lose(self):
         if not self.lost.is_set():
@@ -152,7 +149,7 @@ class Door:
             while self.last in self.calls:
                 self.last = self.last % 0xffffffff + 1
             call.op = self.last
-            begin = next(call.frames())  # one that is too large is refused here, before the call is in hand
+            begin = call.frame()  # one that is too large is refused here, before the call is in hand
             self.calls[call.op] = call
             if self.thread is None:
                 self.thread = threading.Thread(target=self.run, name="hapax-door", daemon=True)
@@ -187,11 +184,10 @@ class Door:
             elif call.told is None:
                 del self.calls[call.op]
 
-    def send(self, *frames):
+    def send(self, one):
         """With the lock. A failure is seen by the thread, too, which connects again."""
         try:
-            for one in frames:
-                self.socket.sendall(one)
+            self.socket.sendall(one)
         except OSError:
             pass
 
@@ -214,9 +210,13 @@ class Door:
                 return self.give_up(calls.values(), error)
             with self.lock:
                 self.socket = connection
-                for call in self.calls.values():
-                    if call.told is None or "ticket" in call.told:
-                        self.send(*call.frames())
+                calls = [call for call in self.calls.values()
+                         if call.over is None and (call.told is None or "ticket" in call.told)]
+                for call in calls:
+                    self.send(call.frame())
+                for call in calls:  # the door would end an operation before it knows of its steps
+                    if call.ended:
+                        self.send(frame(END, call.op, *call.ended))
             try:
                 self.serve(connection, welcome["beat_ms"] / 1000, reader)
             except (OSError, Gone, ValueError):

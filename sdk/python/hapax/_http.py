@@ -10,10 +10,13 @@ from .errors import Indeterminate, Invalid, NotRun, StoreDown, TooLarge
 
 DROPPED = (b"idempotency-replayed", b"idempotency-recorded", b"idempotency-protected", b"idempotency-ttl")
 METHODS = ("POST", "PATCH", "PUT", "DELETE")
+NO_BODY = (204, 304)  # nor a length
 
 
 def members(options, request):
     """BEGIN's members. request: method, host, uri and headers (pairs), all bytes or str."""
+    if options.get("reconcile") is not None:
+        raise Invalid('reconcile: HTTP has no such hook; use on_expired="hold"')
     asked = {**request, "headers": [[text(name), text(value)] for name, value in request["headers"]]}
     asked.update({name: text(request[name]) for name in ("method", "host", "uri")})
     return {**members_of(options), "as": "http", "request": asked}
@@ -38,23 +41,26 @@ def exchange(door, meta, body, handler):
         if kind == ANSWER:
             added = [(raw(name), raw(value)) for name, value in meta.get("headers", ())]
             if not meta.get("own"):
-                return meta["status"], added, body
+                return meta["status"], added, b"" if meta["status"] in NO_BODY else body
             what, value = own
             if what == "error":
                 raise value
             status, headers, body = value
             return status, [pair for pair in headers if pair[0].lower() not in DROPPED] + added, body
-        own = yield Handle(handler, begun, Json(), meta)
+        handle = Handle(handler, begun, Json(), meta)
+        own = yield handle
         what, value = own
         if what == "value":
             status, headers, said = value
+            if status in NO_BODY:
+                own = (what, (status, headers, said := b""))
             pairs = [[text(bytes(name)), text(bytes(of))] for name, of in headers]
             try:
                 begun.end(*kept({"status": status, "headers": pairs}, said))
             except TooLarge as error:
                 own = ("error", error)
                 begun.end({"class": "unknown"})
-        elif isinstance(value, NotRun):
+        elif isinstance(value, NotRun) and not handle.op._stepped:  # a step may have had its effect
             begun.end({"class": "not_run"})
         else:
             begun.end({"status": 500} if isinstance(value, Exception) else {"class": "unknown"})

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ._calls import drive_async
 from ._door import BODY_MAX
-from ._http import METHODS, exchange, members, problem
+from ._http import METHODS, NO_BODY, exchange, members, problem
 from .errors import HapaxError, TooLarge
 
 
@@ -35,7 +35,8 @@ class Idempotent:
         except HapaxError as error:
             status, headers, said = problem(error)
         headers = [pair for pair in headers if pair[0].lower() not in (b"content-length", b"transfer-encoding")]
-        headers.append((b"content-length", str(len(said)).encode()))
+        if status not in NO_BODY:
+            headers.append((b"content-length", str(len(said)).encode()))
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": said})
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from ._calls import drive
 from ._door import BODY_MAX
-from ._http import METHODS, exchange, members, problem
+from ._http import METHODS, NO_BODY, exchange, members, problem
 from .errors import HapaxError, TooLarge
 
 
@@ -40,7 +40,9 @@ class Idempotent:
             status, headers, said = problem(error)
         pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers
                  if name.lower() not in (b"content-length", b"transfer-encoding")]
-        start_response(f"{status} {responses.get(status, '-')}", [*pairs, ("Content-Length", str(len(said)))])
+        if status not in NO_BODY:
+            pairs.append(("Content-Length", str(len(said))))
+        start_response(f"{status} {responses.get(status, '-')}", pairs)
         return [said]
 
 
