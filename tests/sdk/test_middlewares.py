@@ -129,7 +129,12 @@ class ByGin(ByGo):
     framework = "gin"
 
 
-@pytest.fixture(params=[ByWsgi, ByAsgi, ByGo, ByGin], ids=["wsgi", "asgi", "go", "gin"])
+# Each kind of request is sent through one of them in turn, and all cases through each by .ci/run.
+pytestmark = pytest.mark.some()
+
+
+@pytest.fixture(params=[ByWsgi, ByAsgi, ByGo, pytest.param(ByGin, marks=pytest.mark.ci)],
+                ids=["wsgi", "asgi", "go", "gin"])
 def gate(request, api, folder):
     door = Door(Store("memory", folder), folder)
     hx = hapax.connect(door.address)

@@ -84,7 +84,7 @@ def db():
     return database
 
 
-@pytest.mark.parametrize("how", ["pg", "prisma", "typeorm"])
+@pytest.mark.parametrize("how", ["pg", *(pytest.param(how, marks=pytest.mark.ci) for how in ("prisma", "typeorm"))])
 def test_complete_commits_rows_and_outcome_together(db, how):
     """complete(): both are there, or neither; who lost the claim cannot commit; a lower fence cannot write."""
     db.run("TRUNCATE payments, fences, hapax.operations")
@@ -123,6 +123,7 @@ def test_keys_are_derived_as_in_sql(db):
     assert derived[-1] == "sha256-" + hashlib.sha256(b"k" * 255 + b":step-").hexdigest()
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("sender", ["fetch", "axios"])
 def test_a_client_meets_a_gate(hapax, api, store, sender):
     """Tries of one call are one operation, form and all; a gate's problems are errors of their names."""

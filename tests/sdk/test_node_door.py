@@ -1,5 +1,6 @@
 """sdk/node with a real door: the middleware of each framework, BullMQ, the example, and programs that are killed."""
 import contextlib
+import gzip
 import http.client
 import itertools
 import json
@@ -12,11 +13,13 @@ import tempfile
 import pytest
 
 from conftest import HAPAX, PATIENCE, ROOT, read_line, wait_until
+from doors import bytes_of
 from redis_server import Redis
 from test_node import HERE, NODE, Program, env
 
 numbers = itertools.count(1)
 FRAMEWORKS = ["express", "parsed", "fastify", "nest", "hono"]
+ON_NODES_OWN = ["express", "parsed", "nest"]  # their handlers write to Node's own response
 
 
 class Door:
@@ -148,6 +151,37 @@ def test_a_repeat_gets_the_first_response(app):
     assert app.post("/bytes", "b").body == b"\xff\x00\x01" and app.post("/bytes", "b").headers["x-latin"] == "caf\xe9"
 
 
+@pytest.mark.parametrize("app", ["express", "nest"], indirect=True)
+def test_what_a_handler_changes_after_its_end(app):
+    """It is neither sent nor stored."""
+    first, again = app.post("/late", "k"), app.post("/late", "k")
+    assert (first.status, first.headers["x-number"], first.headers["location"]) == (201, "1", "/payments/1")
+    assert first.same() == again.same() and "x-late" not in first.headers and again.replayed == "true"
+
+
+@each
+def test_a_response_that_has_no_body(app):
+    """204 and 304 are their head alone, without a length, whatever the handler gave; the repeat's is the same."""
+    for path, status in (("/none", 204), ("/unchanged", 304)):
+        for replayed in (b"false", b"true"):
+            head, rest = bytes_of(app.port, path, f"{app.begins}{path[1:]}")
+            assert (head.split()[1], rest) == (b"%d" % status, b"") and b"idempotency-replayed: " + replayed in head
+            assert b"content-length" not in head and b"transfer-encoding" not in head, head
+    assert set(app.effects().values()) == {1}
+
+
+@pytest.mark.parametrize("app", ["parsed"], indirect=True)
+def test_middlewares_between(app):
+    """A middleware behind the guard that wraps the response has its say once: what it made is stored, and sent."""
+    for path in ("/pay", "/stream", "/json"):
+        answers = [app.post(path, path[1:], X_Zip="1") for _ in range(2)]
+        assert [json.loads(gzip.decompress(a.body))["number"] for a in answers] == [1, 1], path
+        assert [(a.headers["x-heads"], a.headers["content-encoding"]) for a in answers] == [("1", "gzip")] * 2
+        assert answers[0].same() == answers[1].same() and answers[1].replayed == "true"
+    assert len(gzip.decompress(app.post("/huge", "h", X_Zip="1").body)) == 17 << 20
+    assert app.effects()["/huge h"] == 1
+
+
 @each
 def test_the_handler_knows_its_operation(app):
     """Key, attempt and fence; and the body, which the middleware has read too."""
@@ -202,6 +236,15 @@ def test_a_client_that_leaves_changes_nothing(app):
     assert app.effects() == {"/slow k": 1}
 
 
+@pytest.mark.parametrize("app", ON_NODES_OWN, indirect=True)
+def test_a_client_that_leaves_before_a_large_response(app):
+    """Nobody got it, and it cannot be kept: the result is unknown."""
+    held = {"X_On_Expired": "hold"}
+    app.begin("/left", "k", **held).close()
+    wait_until(lambda: app.post("/left", "k", **held).problem == "unknown-outcome", "the handler's end")
+    assert app.effects() == {"/left k": 1}
+
+
 @each
 def test_failures_run_again_and_under_hold_do_not(app):
     """500, 503 and an exception run again under rerun. Under hold a 500 is for an operator, a 503 that says
@@ -215,6 +258,7 @@ def test_failures_run_again_and_under_hold_do_not(app):
     assert app.effects() == {"/fail fail": 2, "/busy busy": 2, "/throw throw": 2, "/fail h": 1, "/busy b": 2}
 
 
+@pytest.mark.some(1)
 @each
 def test_large_responses(app):
     """Over max_response a response is given once, and is gone; so it is over 16 MiB, where it passes."""
@@ -245,6 +289,7 @@ def test_a_response_that_is_broken_off(app):
     assert app.effects() == {"/destroy k": 1}
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_the_door_dies_under_a_handler(framework, make_door, store):
     """Nothing is lost: the handler's response is stored at the next door, and sent."""
@@ -260,6 +305,7 @@ def test_the_door_dies_under_a_handler(framework, make_door, store):
         assert app.effects() == {"/slow k": 1}
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_no_door(framework, make_door):
     """503 with Retry-After, and nothing runs."""
@@ -269,6 +315,14 @@ def test_no_door(framework, make_door):
         answer = app.post("/pay", "k")
         assert (answer.status, answer.problem, answer.headers["retry-after"]) == (503, "store-unavailable", "1")
         assert app.effects() == {}
+
+
+@pytest.mark.parametrize("framework", ["express", "hono"])
+def test_no_hook_for_requests(framework, make_door):
+    """The option `reconcile` is refused, and nothing runs."""
+    with App(framework, make_door(), HAPAX_RECONCILE="1", NODE_ENV="production") as app:
+        answer = app.post("/pay", "k")
+        assert answer.status == 500 and app.effects() == {}
 
 
 # ---- jobs ----------------------------------------------------------------------------------------

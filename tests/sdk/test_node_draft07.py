@@ -21,6 +21,8 @@ from test_draft07 import (  # noqa: F401  (run here)
 from test_node import HERE, Program
 
 
+# Each kind of request is sent through one of them in turn, and all cases through each by .ci/run.
+pytestmark = pytest.mark.some()
 FRAMEWORKS = ["express", "fastify", "nest", "hono"]
 
 

@@ -3,13 +3,18 @@
 // operation is made here: what a call's hooks gave is sent, and the door's answer is handed over.
 'use strict';
 
+const { AsyncResource } = require('node:async_hooks');
 const net = require('node:net');
 const { randomBytes } = require('node:crypto');
-const { KIND, EMPTY, FRAME_MAX, OUTCOME_MAX, encode, fits, Reader } = require('./frame.js');
+const { KIND, EMPTY, FRAME_MAX, OUTCOME_MAX, fits, Writer, Reader } = require('./frame.js');
 const { ClaimLost, Fault, Indeterminate, StoreDown, TooLarge } = require('./errors.js');
 const { version } = require('../package.json');
 
 const AGAIN_MS = 50; // between two attempts to connect
+const READ_SIZE = 64 << 10;
+// The connection and its beat outlive the call that begins them. In that call's async context they would keep what
+// AsyncLocalStorage has there.
+const NOBODYS = new AsyncResource('HapaxDoor');
 const CUT = { status: 502 }; // the response of HTTP whose class is unknown
 
 function pathOf(address) {
@@ -30,31 +35,53 @@ function newNonce() {
 
 /**
  * One operation or step. `hooks.run(told, call)` and `hooks.reconcile(told, call)` get the members of
- * RUN and RECONCILE, never reject, and give {meta, body} for END.
+ * RUN and RECONCILE, never reject, and give {meta, body} for END. They run in the async context of the
+ * call (AsyncLocalStorage), not in that of the call that opened the connection.
  */
-class Call {
+class Call extends AsyncResource {
   #lost;
-  told = undefined; // the members of the last RUN or RECONCILE
-  end = undefined; // the frame END, once the hook has ended
-  over = undefined; // why this call will get no ANSWER, once its hook has ended
 
-  constructor(meta, body, hooks, outer) {
-    this.meta = { ...meta, nonce: newNonce(), ...(outer && { in: outer.number }) };
+  /** `meta` is from now on the call's. */
+  constructor(meta, body, hooks, { outer, signal }) {
+    super('HapaxCall');
+    meta.nonce = newNonce();
+    if (outer) meta.in = outer.number;
+    this.number = 0; // of its frames
+    this.meta = meta;
+    this.text = JSON.stringify(meta);
     this.body = body;
     this.hooks = hooks;
-    this.answer = new Promise((resolve, reject) => Object.assign(this, { resolve, reject }));
+    this.signal = signal;
+    this.cancel = undefined; // what hears of its abort
+    this.told = undefined; // the members of the last RUN or RECONCILE
+    this.end = undefined; // what END says, once the hook has ended: {text, body}
+    this.over = undefined; // why this call will get no ANSWER, once its hook has ended
+    this.cancelled = undefined; // the reason, in an object
+    this.alone = false; // unprotected, and its connection is gone: nothing waits for its END
+    this.resolve = this.reject = undefined;
+    this.answer = new Promise((resolve, reject) => {
+      this.resolve = resolve;
+      this.reject = reject;
+    });
   }
 
   /** Aborted when the claim is lost. Few handlers ask, so it is made for those that do. */
   get lost() {
     return (this.#lost ??= new AbortController());
   }
+
+  lose(reason) {
+    this.runInAsyncScope(() => this.lost.abort(reason));
+  }
 }
 
 class Door {
   #path;
-  #calls = new Map(); // by op; a step stands behind its operation
-  #last = 0; // the op given last
+  // Calls in hand, by the low bits of their number; at least half of it is undefined. No Map: its old tables would keep
+  // calls that are over until the next full collection.
+  #slots = new Array(16).fill(undefined);
+  #count = 0; // of calls in hand
+  #last = 0; // the newest call's number. None is given again before 2^32 are: frames about a call that is over may come
   #socket = null; // greeted
   #opening = false;
   #trouble = undefined; // since when there is no door, or none that said a word about a call
@@ -68,36 +95,73 @@ class Door {
     this.timeout = timeout;
   }
 
-  /** Sends BEGIN, drives the hooks; returns {meta, body} of ANSWER. Rejects with a HapaxError. */
-  async call(meta, body, hooks, { outer, signal } = {}) {
+  /** Sends BEGIN, drives the hooks; gives {meta, body} of ANSWER. Throws or rejects with a HapaxError. */
+  call(meta, body, hooks, more = {}) {
+    const { outer, signal } = more;
     signal?.throwIfAborted();
     if (this.#closed && !outer) throw new StoreDown('this connection to the door is closed');
-    const call = new Call(meta, body, hooks, outer);
-    do this.#last = (this.#last % 0xffffffff) + 1;
-    while (this.#calls.has(this.#last));
-    call.number = this.#last;
-    const frame = encode(KIND.BEGIN, call.number, call.meta, body);
-    if (!fits(frame)) throw new TooLarge(`the request is over ${FRAME_MAX} bytes, or its members over 1 MiB`);
-    this.#calls.set(call.number, call);
-    const cancel = () => this.#cancel(call, signal.reason);
-    signal?.addEventListener('abort', cancel);
-    try {
-      if (this.#calls.size === 1) this.#wake();
-      if (this.#socket) this.#write(frame);
-      else this.#open();
-      return await call.answer;
-    } finally {
-      signal?.removeEventListener('abort', cancel);
-      this.#calls.delete(call.number);
-      if (this.#calls.size === 0) this.#rest();
+    if (outer && this.#find(outer.number) !== outer) {
+      throw new Fault('a step of an operation that is over', { error: 'invalid' });
     }
+    const call = new Call(meta, body, hooks, more);
+    if (!fits(call.text, body)) {
+      throw new TooLarge(`the request is over ${FRAME_MAX} bytes, or its members over 1 MiB`);
+    }
+    this.#put(call);
+    if (signal) {
+      call.cancel = () => this.#cancel(call, signal.reason);
+      signal.addEventListener('abort', call.cancel);
+    }
+    if (this.#count === 1) this.#wake();
+    if (this.#socket) this.#send(KIND.BEGIN, call.number, call.text, body);
+    else NOBODYS.runInAsyncScope(this.#open, this);
+    return call.answer;
+  }
+
+  // The call in hand that has this number.
+  #find(number) {
+    const call = this.#slots[number & (this.#slots.length - 1)];
+    return call?.number === number ? call : undefined;
+  }
+
+  // Gives a call the next number whose slot nobody has.
+  #put(call) {
+    let mask = this.#slots.length - 1;
+    if (2 * this.#count > mask) {
+      const old = this.#slots;
+      this.#slots = new Array(2 * old.length).fill(undefined);
+      mask = this.#slots.length - 1;
+      for (const one of old) if (one) this.#slots[one.number & mask] = one;
+    }
+    do this.#last = (this.#last + 1) >>> 0 || 1;
+    while (this.#slots[this.#last & mask]);
+    call.number = this.#last;
+    this.#slots[call.number & mask] = call;
+    this.#count += 1;
+  }
+
+  // The call is over: its caller gets the answer, or the error.
+  #conclude(call, answer, error) {
+    if (this.#find(call.number) !== call) return;
+    call.signal?.removeEventListener('abort', call.cancel);
+    this.#slots[call.number & (this.#slots.length - 1)] = undefined;
+    this.#count -= 1;
+    if (error === undefined) call.resolve(answer);
+    else call.reject(error);
+    if (this.#count === 0) this.#rest();
   }
 
   /** Takes no more operations; resolves when those in hand are over and the connection is. */
   close() {
     this.#closed ??= new Promise((resolve) => { this.ended = resolve; });
-    if (this.#calls.size === 0) this.#rest();
+    if (this.#count === 0) this.#rest();
     return this.#closed;
+  }
+
+  // In order: a step stands behind its operation.
+  #inHand() {
+    const age = ({ number }) => (number - this.#last - 1) >>> 0;
+    return this.#slots.filter(Boolean).sort((one, other) => age(one) - age(other));
   }
 
   // The first call: from now on the process lives as long as a call is in hand, and beats.
@@ -111,28 +175,25 @@ class Door {
     this.#beat = null;
     this.#socket?.unref();
     if (this.#closed) {
-      this.#socket?.end();
+      if (this.#socket) {
+        flush(this.#socket);
+        this.#socket.end();
+      }
       this.ended();
     }
   }
 
   #beats() {
     if (!this.#socket || this.#beat) return;
-    this.#beat = setInterval(() => this.#send(KIND.BEAT, 0), this.#socket.beatMs);
-  }
-
-  #send(kind, op, meta, body) {
-    if (this.#socket) this.#write(encode(kind, op, meta, body));
+    this.#beat = NOBODYS.runInAsyncScope(setInterval, null, () => this.#send(KIND.BEAT, 0), this.#socket.beatMs);
   }
 
   // Frames of one turn of the event loop leave together: a system call costs more than a frame.
-  #write(parts) {
+  #send(kind, op, text = '', body = EMPTY) {
     const socket = this.#socket;
-    if (socket.writableCorked === 0) {
-      socket.cork();
-      setImmediate(() => socket.uncork());
-    }
-    for (const part of parts) if (part.length > 0) socket.write(part);
+    if (!socket) return;
+    if (socket.frames.isEmpty) setImmediate(flush, socket);
+    socket.frames.put(kind, op, text, body);
   }
 
   // ---- connecting ------------------------------------------------------------------------------
@@ -142,7 +203,7 @@ class Door {
     this.#opening = true;
     this.#trouble ??= Date.now();
     const until = this.#trouble + this.timeout;
-    while (!this.#socket && this.#calls.size > 0) {
+    while (!this.#socket && this.#count > 0) {
       try {
         await this.#greet(until);
       } catch (error) {
@@ -159,8 +220,10 @@ class Door {
   /** Connects, and waits for WELCOME. Rejects with Fault where this client is turned away. */
   #greet(until) {
     return new Promise((resolve, reject) => {
-      const socket = net.createConnection({ path: this.#path });
+      const onread = { buffer: Buffer.allocUnsafeSlow(READ_SIZE), callback: (size, bytes) => read(bytes.subarray(0, size)) };
+      const socket = net.createConnection({ path: this.#path, onread });
       const reader = new Reader();
+      socket.frames = new Writer();
       const timer = setTimeout(() => fail(new Error('no WELCOME came')), until - Date.now()).unref();
       const fail = (error) => {
         clearTimeout(timer);
@@ -178,9 +241,10 @@ class Door {
       // The door may have said already why it turns this client away: that is read first.
       socket.once('connect', () => setImmediate(() => {
         const hello = { hapax: 1, client: `node/${version}`, pid: process.pid };
-        if (socket.writable) for (const part of encode(KIND.HELLO, 0, hello)) socket.write(part);
+        socket.frames.put(KIND.HELLO, 0, JSON.stringify(hello));
+        flush(socket);
       }));
-      socket.on('data', (bytes) => {
+      const read = (bytes) => {
         try {
           for (const frame of reader.take(bytes)) {
             const fault = frame.op === 0 && frame.kind === KIND.FAULT ? faultOf(frame.meta) : undefined;
@@ -197,7 +261,8 @@ class Door {
         } catch (error) {
           fail(error);
         }
-      });
+        return true;
+      };
     });
   }
 
@@ -209,9 +274,11 @@ class Door {
     this.#socket = socket;
     this.#greeted = Date.now();
     socket.beatMs = meta.beat_ms;
-    if (this.#calls.size === 0) this.#rest();
+    if (this.#count === 0) this.#rest();
     else this.#beats();
-    for (const call of this.#calls.values()) this.#again(call);
+    for (const call of this.#inHand()) this.#again(call);
+    // Not before: the door would end an operation whose steps it does not know yet.
+    for (const call of this.#inHand()) this.#ended(call);
   }
 
   // The connection is over; calls in hand go on at the next one. A door that ends again and again
@@ -221,7 +288,7 @@ class Door {
     clearInterval(this.#beat);
     this.#beat = null;
     if (Date.now() - this.#greeted > this.timeout) this.#trouble = undefined;
-    if (this.#calls.size > 0) this.#open();
+    if (this.#count > 0) this.#open();
   }
 
   // One of the two broke the protocol: another connection would repeat that.
@@ -234,74 +301,72 @@ class Door {
 
   #giveUp(cause) {
     this.#trouble = undefined;
-    for (const call of this.#calls.values()) {
+    for (const call of this.#inHand()) {
       if (call.told) {
         this.#leave(call, cause);
       } else {
         const text = `the door at ${this.address} cannot be had: ${cause.message}; nothing ran`;
-        call.reject(cause instanceof Fault ? cause : new StoreDown(text, { cause }));
+        this.#conclude(call, undefined, cause instanceof Fault ? cause : new StoreDown(text, { cause }));
       }
     }
   }
 
-  // What a call is told on a new connection.
+  // What a new connection is told of a call, but for its end.
   #again(call) {
     if (call.over) return;
     if (call.cancelled && !call.told) {
-      call.reject(call.cancelled.reason);
+      this.#conclude(call, undefined, call.cancelled.reason);
     } else if (!call.told) {
-      this.#send(KIND.BEGIN, call.number, call.meta, call.body);
+      this.#send(KIND.BEGIN, call.number, call.text, call.body);
     } else if (call.told.ticket) {
       const { as, message, request, reconciles, in: outer } = call.meta;
       const meta = { ticket: call.told.ticket, in: outer, reconciles, as, message };
       if (request) meta.request = { ...request, headers: undefined };
-      this.#send(KIND.RESUME, call.number, meta);
-      if (call.end) this.#write(call.end);
+      this.#send(KIND.RESUME, call.number, JSON.stringify(meta));
     } else {
-      call.alone = true; // unprotected: nothing waits for its END
-      this.#ended(call);
+      call.alone = true;
     }
   }
 
   // No ANSWER will come to a call that runs: its hook is told, and its caller once the hook ended.
   #leave(call, cause) {
-    if (call.told.ticket) call.lost.abort(new ClaimLost('the door is gone', { cause }));
+    if (call.told.ticket) call.lose(new ClaimLost('the door is gone', { cause }));
     call.over = new Indeterminate(
       `the operation's result is not known: ${cause.message}; ask again with the same key`, { cause });
     this.#ended(call);
   }
 
   #ended(call) {
-    if (!call.end) return;
+    if (!call.end || this.#find(call.number) !== call) return;
     if (call.alone || (call.over && !call.told.ticket)) {
-      call.resolve({ meta: { answer: 'bypass', own: true, recorded: false }, body: EMPTY });
+      this.#conclude(call, { meta: { answer: 'bypass', own: true, recorded: false }, body: EMPTY });
     } else if (call.over) {
-      call.reject(call.over);
-    } else if (this.#socket) {
-      this.#write(call.end);
+      this.#conclude(call, undefined, call.over);
+    } else {
+      this.#send(KIND.END, call.number, call.end.text, call.end.body);
     }
   }
 
   #cancel(call, reason) {
-    if (call.told) return call.lost.abort(reason);
+    if (call.told) return call.lose(reason);
     call.cancelled = { reason };
-    if (this.#socket) this.#send(KIND.CANCEL, call.number, {});
-    else call.reject(reason);
+    if (this.#socket) this.#send(KIND.CANCEL, call.number, '{}');
+    else this.#conclude(call, undefined, reason);
   }
 
   // ---- frames ----------------------------------------------------------------------------------
 
   #frame({ kind, op, meta, body }) {
     this.#trouble = undefined;
-    const call = this.#calls.get(op);
+    const call = this.#find(op);
     if (!call) return;
     if (kind === KIND.RUN || kind === KIND.RECONCILE) {
       this.#run(call, kind, meta);
     } else if (kind === KIND.ANSWER) {
-      if (call.cancelled) call.reject(call.cancelled.reason);
-      else call.resolve({ meta, body });
+      if (call.cancelled) this.#conclude(call, undefined, call.cancelled.reason);
+      else this.#conclude(call, { meta, body });
     } else if (kind === KIND.LOST) {
-      call.lost.abort(new ClaimLost('the claim is lost: another attempt may be running'));
+      call.lose(new ClaimLost('the claim is lost: another attempt may be running'));
     } else if (kind === KIND.FAULT) {
       this.#fault(call, meta);
     }
@@ -310,24 +375,32 @@ class Door {
   #fault(call, meta) {
     const fault = faultOf(meta);
     if (meta.kind === KIND.RESUME) this.#leave(call, fault);
-    else if (meta.kind === KIND.BEGIN || meta.kind === KIND.END) call.reject(fault);
+    else if (meta.kind === KIND.BEGIN || meta.kind === KIND.END) this.#conclude(call, undefined, fault);
   }
 
   async #run(call, kind, told) {
     call.told = told;
-    call.body = undefined; // BEGIN is not sent again
+    call.text = call.body = undefined; // BEGIN is not sent again
     call.end = undefined;
     const hook = kind === KIND.RUN ? call.hooks.run : call.hooks.reconcile;
-    let end = { meta: { class: 'not_run' } };
-    if (!call.cancelled) end = await hook(told, call);
+    // Where the call was given up. An earlier attempt, of which RECONCILE asks, may have had its effect.
+    let end = { meta: { class: kind === KIND.RUN ? 'not_run' : 'unknown' } };
+    if (!call.cancelled) end = await call.runInAsyncScope(hook, call.hooks, told, call);
     // A body over every limit is not kept: its caller gets it, and repeats get Gone.
     if (end.body?.length > OUTCOME_MAX) end = { meta: { ...end.meta, body_kept: false } };
-    call.end = encode(KIND.END, call.number, end.meta, end.body);
-    if (!fits(call.end)) {
-      call.end = encode(KIND.END, call.number, call.meta.as === 'http' ? CUT : { class: 'unknown' });
+    call.end = { text: JSON.stringify(end.meta), body: end.body ?? EMPTY };
+    if (!fits(call.end.text, call.end.body)) {
+      call.end = { text: JSON.stringify(call.meta.as === 'http' ? CUT : { class: 'unknown' }), body: EMPTY };
     }
     this.#ended(call);
   }
+}
+
+function flush(socket) {
+  if (!socket.writable) return;
+  socket.cork();
+  for (const part of socket.frames.take()) socket.write(part);
+  socket.uncork();
 }
 
 function faultOf({ error, text }) {

@@ -2,16 +2,14 @@
 // Hono, and whatever else has a fetch Request and Response. hono.d.ts is the manual.
 'use strict';
 
-const { isOperation, problemOf } = require('./http.js');
+const { askedOf, isOperation, problemOf } = require('./http.js');
 
 function idempotent(hapax, options = {}) {
   return async (c, next) => {
     const { req } = c;
     if (!isOperation(req.method, options)) return next();
     const set = { ...options };
-    for (const [name, value] of Object.entries(options)) {
-      if (typeof value === 'function') set[name] = await value(c);
-    }
+    for (const [name, value] of askedOf(options)) set[name] = await value(c);
     const url = new URL(req.url);
     set.body = Buffer.from(await req.arrayBuffer());
     set.request = {

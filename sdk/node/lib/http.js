@@ -3,15 +3,33 @@
 // server. Stored first, sent second: what a handler writes is kept here until its ANSWER came.
 'use strict';
 
+const { isAscii } = require('node:buffer');
 const { CUT } = require('./door.js');
 const { EMPTY, bytesOf, text } = require('./frame.js');
 const { Fault, Indeterminate, NotRun, StoreDown } = require('./errors.js');
 
 const BODY_MAX = 16 << 20;
+const TEXT_MAX = 64 << 10; // of a body that is sent as a text
 const SAFE = ['GET', 'HEAD', 'OPTIONS', 'TRACE'];
-const FRAMING = /^(content-length|transfer-encoding|connection|keep-alive)$/i;
+const FRAMING = new Set(['content-length', 'transfer-encoding', 'trailer', 'connection', 'keep-alive']);
 const ASCII = /^[\x00-\x7f]*$/;
-const OURS = /^idempotency-(replayed|recorded|protected|ttl)$/i;
+const OURS = new Set(['idempotency-replayed', 'idempotency-recorded', 'idempotency-protected', 'idempotency-ttl']);
+
+// The headers but those whose names are in a set; the same list where it has none of them.
+function without(headers, names) {
+  const isOther = ([name]) => !names.has(name.toLowerCase());
+  return headers.every(isOther) ? headers : headers.filter(isOther);
+}
+
+// Most headers have texts of ASCII alone: one look tells so, and they stay as they are.
+function isPlain(headers) {
+  let all = '';
+  for (const [name, value] of headers) {
+    if (typeof name !== 'string' || typeof value !== 'string') return false;
+    all += value;
+  }
+  return ASCII.test(all);
+}
 
 // A value of a header has one character for each byte; a TEXT stands for its bytes in UTF-8.
 function wire(value) {
@@ -19,37 +37,61 @@ function wire(value) {
   return ASCII.test(plain) ? plain : text(Buffer.from(plain, 'latin1'));
 }
 
-const wired = (headers) => headers?.map(([name, value]) => [name, wire(value)]);
-const unwired = (headers) =>
-  headers.map((pair) => pair.map((value) => (typeof value === 'string' && ASCII.test(value) ? value : bytesOf(value).toString('latin1'))));
+function wired(headers) {
+  if (headers === undefined || isPlain(headers)) return headers;
+  return headers.map(([name, value]) => [name, wire(value)]);
+}
+
+function unwired(headers) {
+  if (isPlain(headers)) return headers;
+  return headers.map((pair) => pair.map((value) => bytesOf(value).toString('latin1')));
+}
+
+const hasBody = (status) => status !== 204 && status !== 304;
 
 /** Hapax.http(): `meta` has the members of BEGIN that all calls have, `makeOp` makes an Op. */
 async function exchange(door, options, meta, makeOp, handler) {
+  if (meta.reconciles) throw new Fault('reconcile: HTTP has no such hook; use onExpired "hold"', { error: 'invalid' });
   const { request, body = EMPTY, fingerprint, select, signal } = options;
   let own;
   const hooks = {
-    async run(...told) {
+    async run(told, call) {
+      const op = makeOp(told, call);
       try {
-        own = await handler(makeOp(...told));
-        const { status, headers, body: given, passed } = own;
-        const meta = { status, headers: wired(headers.filter(([name]) => !FRAMING.test(name))) };
-        return { meta: passed ? { ...meta, body_kept: false } : meta, body: given };
+        own = await handler(op);
+        if (!hasBody(own.status)) own.body = EMPTY;
+        const end = { status: own.status, headers: wired(without(own.headers, FRAMING)) };
+        if (own.passed) end.body_kept = false;
+        return { meta: end, body: own.body };
       } catch (error) {
         own = { error };
-        return { meta: error instanceof NotRun ? { status: 503, headers: [['Retry-After', '1']] } : CUT };
+        if (!(error instanceof NotRun)) return { meta: CUT };
+        return { meta: op.stepped ? { status: 500 } : { status: 503, headers: [['Retry-After', '1']] } };
       }
     },
   };
-  const parts = fingerprint === undefined ? undefined : [fingerprint].flat().map(text);
-  const asked = {
-    ...meta, fingerprint: parts, body: select, as: 'http', request: { ...request, headers: wired(request.headers) },
-  };
-  const answer = await door.call(asked, body, hooks, { signal });
-  const { status, headers, own: mine, answer: code } = answer.meta;
-  if (!mine) return { own: false, status, headers: unwired(headers), body: answer.body, answer: code };
+  // Members are named one by one: an object made from another by "..." costs ten times as much.
+  const { scope, key, key_header, what, traceparent, owner, caller, policy, reconciles } = meta;
+  const { method, host, uri, headers: asked } = request;
+  const answer = await door.call({
+    scope, key, key_header, what, traceparent, owner, caller, policy, reconciles, body: select, as: 'http',
+    fingerprint: fingerprint === undefined ? undefined : [fingerprint].flat().map(text),
+    request: { method, host, uri, headers: wired(asked) }, nonce: undefined, in: undefined,
+  }, body, hooks, { outer: undefined, signal });
+  const { status, own: mine, answer: code } = answer.meta;
+  const more = unwired(answer.meta.headers ?? []);
+  if (!mine) return { own: false, status, headers: more, body: answer.body, answer: code };
   if (own.error) throw own.error;
-  const kept = own.headers.filter(([name]) => !OURS.test(name));
-  return { ...own, own: true, headers: [...kept, ...unwired(headers ?? [])], answer: code };
+  const kept = without(own.headers, OURS);
+  return {
+    own: true, status: own.status, headers: more.length > 0 ? [...kept, ...more] : kept, body: own.body, answer: code,
+    sent: own.sent,
+  };
+}
+
+/** The options that are functions of the request. A hook is none: exchange() refuses it. */
+function askedOf(options) {
+  return Object.entries(options).filter(([name, value]) => typeof value === 'function' && name !== 'reconcile');
 }
 
 /** Whether requests of this method are for the door. */
@@ -101,14 +143,14 @@ function readAll(req) {
   });
 }
 
-/** {body, select} of a request: of what a parser left, or of the bytes that nobody has read. */
-async function bodyOf(req, parsed) {
+/** {body, select} of a request: of what a parser left, or, as a promise, of the bytes that nobody has read. */
+function bodyOf(req, parsed) {
   const raw = req.rawBody ?? parsed;
   if (raw instanceof Uint8Array) return { body: raw };
   if (typeof raw === 'string') return { body: Buffer.from(raw) };
   const unread = req.readableFlowing === null && !req.readableEnded && !req.destroyed;
   const some = req.headers['transfer-encoding'] !== undefined || Number(req.headers['content-length']) > 0;
-  if (unread) return { body: some ? await readAll(req) : EMPTY };
+  if (unread) return some ? readAll(req).then((body) => ({ body })) : { body: EMPTY };
   return raw === undefined ? { body: EMPTY } : { body: Buffer.from(JSON.stringify(raw)), select: 'json' };
 }
 
@@ -120,63 +162,124 @@ function pairsOf(flat) {
 
 // The headers that a response has set, as pairs.
 function headersOf(res) {
-  return res.getRawHeaderNames().flatMap((name) => [res.getHeader(name)].flat().map((value) => [name, String(value)]));
+  const pairs = [];
+  for (const name of res.getRawHeaderNames()) {
+    const value = res.getHeader(name);
+    if (Array.isArray(value)) for (const one of value) pairs.push([name, String(one)]);
+    else pairs.push([name, String(value)]);
+  }
+  return pairs;
 }
 
 function setHeaders(res, pairs) {
-  for (const [name] of pairs) res.removeHeader(name);
+  for (const [name] of pairs) if (res.hasHeader(name)) res.removeHeader(name);
   for (const [name, value] of pairs) res.appendHeader(name, value);
 }
 
+// What a held response has of its own. All responses have the same functions, and keep them: with functions of
+// its own, or with properties deleted again, V8 keeps a response as a table, and all of Node's code for it is slow.
+const HELD = Symbol('hapax-sdk.held');
 const METHODS = ['writeHead', 'write', 'end', 'flushHeaders', 'destroy'];
 
+function held(response, name, words) {
+  const by = response[HELD];
+  return by.through ? by.original[name].apply(response, words) : by[name](...words);
+}
+
+const HOLDING = {
+  writeHead(...words) { return held(this, 'writeHead', words); },
+  write(...words) { return held(this, 'write', words); },
+  end(...words) { return held(this, 'end', words); },
+  flushHeaders(...words) { return held(this, 'flushHeaders', words); },
+  destroy(...words) { return held(this, 'destroy', words); },
+};
+
+function says(name) {
+  return {
+    configurable: true,
+    get() {
+      for (let by = this[HELD]; by; by = by.inner) if (!by.through && by[name]) return true;
+      return Reflect.get(Object.getPrototypeOf(this), name, this);
+    },
+  };
+}
+
+const SAYING = { headersSent: says('headersSent'), writableEnded: says('writableEnded') };
+
 /**
- * Keeps what is written to a response. `response` becomes {status, headers, body} once the handler
- * ended it; rejects where the handler destroyed it. send(answer) sends what it is given, send()
- * cuts the response. A body over 16 MiB is passed on at once: `response` has none of it then, and
- * rejects where the client did not get it whole.
+ * Keeps what is written to a response. resolve({status, headers, body}) is called once the handler
+ * ended it; reject() where the handler destroyed it. send(answer) sends what it is given, send()
+ * cuts the response. A body over 16 MiB is passed on at once: resolve() gets none of it then, and
+ * reject() is called where the client did not get it whole.
  */
 class Held {
   #res;
   #before;
   #parts = [];
   #size = 0;
-  #through = false; // what is written goes to the client
+  through = false; // what is written goes to the client
+  headersSent = false; // as the handler is told
+  writableEnded = false;
+  passed = false;
+  inner = undefined; // who holds the same response after this one
 
-  constructor(res) {
+  constructor(res, resolve, reject) {
     this.#res = res;
     this.#before = headersOf(res);
-    this.original = Object.fromEntries(METHODS.map((name) => [name, res[name]]));
-    this.response = new Promise((resolve, reject) => Object.assign(this, { resolve, reject }));
-    this.response.catch(() => {});
-    for (const name of METHODS) {
-      res[name] = (...words) => (this.#through ? this.original[name].apply(res, words) : this[name](...words));
+    this.resolve = resolve;
+    this.reject = reject;
+    const { writeHead, write, end, flushHeaders, destroy } = res;
+    this.original = { writeHead, write, end, flushHeaders, destroy };
+    if (res[HELD]) {
+      this.#nest(res[HELD]);
+    } else {
+      res[HELD] = this;
+      res.writeHead = HOLDING.writeHead;
+      res.write = HOLDING.write;
+      res.end = HOLDING.end;
+      res.flushHeaders = HOLDING.flushHeaders;
+      res.destroy = HOLDING.destroy;
+      Object.defineProperties(res, SAYING);
     }
   }
 
-  #say(name, value) {
-    Object.defineProperty(this.#res, name, { value, configurable: true, writable: true });
+  // Another middleware holds the response already.
+  #nest(outer) {
+    while (outer.inner) outer = outer.inner;
+    outer.inner = this;
+    for (const name of METHODS) {
+      this.#res[name] = (...words) => (this.through ? this.original[name].apply(this.#res, words) : this[name](...words));
+    }
   }
 
   writeHead(status, ...more) {
     this.#res.statusCode = status;
     if (typeof more[0] === 'string') this.#res.statusMessage = more.shift();
     const given = more[0] ?? {};
-    const pairs = !Array.isArray(given) ? Object.entries(given).flatMap(([n, v]) => [v].flat().map((one) => [n, one]))
-      : Array.isArray(given[0]) ? given : pairsOf(given);
-    setHeaders(this.#res, pairs.filter(([, value]) => value !== undefined));
-    this.#say('headersSent', true);
+    if (Array.isArray(given)) {
+      setHeaders(this.#res, (Array.isArray(given[0]) ? given : pairsOf(given)).filter(([, value]) => value !== undefined));
+    } else {
+      for (const name of Object.keys(given)) if (given[name] !== undefined) this.#res.setHeader(name, given[name]);
+    }
+    this.headersSent = true;
     return this.#res;
   }
 
   flushHeaders() {
-    this.#say('headersSent', true);
+    this.#head();
+  }
+
+  // As Node before the first byte: what wraps writeHead has its say, and that is stored.
+  #head() {
+    if (!this.headersSent) this.#res.writeHead(this.#res.statusCode);
+    this.headersSent = true;
   }
 
   write(chunk, encoding, told) {
     if (typeof encoding === 'function') [encoding, told] = [undefined, encoding];
     const part = typeof chunk === 'string' ? Buffer.from(chunk, encoding) : Buffer.from(chunk);
-    this.#say('headersSent', true);
+    this.#head();
+    if (this.writableEnded) return false;
     this.#parts.push(part);
     this.#size += part.length;
     if (this.#size > BODY_MAX) this.#passOn();
@@ -189,10 +292,11 @@ class Held {
     if (typeof encoding === 'function') [encoding, told] = [undefined, encoding];
     if (chunk !== undefined && chunk !== null) this.write(chunk, encoding);
     if (told) this.#res.once('finish', told);
-    if (this.passed) return this.#res.end();
-    this.#say('headersSent', true);
-    this.#say('writableEnded', true);
-    this.resolve({ status: this.#res.statusCode, headers: headersOf(this.#res), body: Buffer.concat(this.#parts) });
+    if (this.passed) return this.original.end.call(this.#res);
+    this.#head();
+    this.writableEnded = true;
+    const body = this.#parts.length === 1 ? this.#parts[0] : Buffer.concat(this.#parts);
+    this.resolve({ status: this.#res.statusCode, headers: headersOf(this.#res), body });
     return this.#res;
   }
 
@@ -203,43 +307,52 @@ class Held {
 
   #passOn() {
     const given = { status: this.#res.statusCode, headers: headersOf(this.#res), body: EMPTY, passed: true };
-    this.passed = true;
-    this.#res.once('close', () => {
+    const closed = () => {
       if (this.#res.writableFinished) this.resolve(given);
       else this.reject(new Error('the response was cut off'));
-    });
-    this.#open();
-    for (const part of this.#parts.splice(0)) this.#res.write(part);
+    };
+    this.passed = true;
+    if (this.#res.destroyed) closed(); // its client has left: there will be no event
+    else this.#res.once('close', closed);
+    this.through = true;
+    for (const part of this.#parts.splice(0)) this.original.write.call(this.#res, part);
   }
 
-  #open() {
-    this.#through = true;
-    for (const name of ['headersSent', 'writableEnded']) delete this.#res[name];
-  }
-
-  /** Sends an answer in place of what was written, if anything was; without one cuts the response. */
+  /**
+   * Sends an answer in place of what was written, if anything was; without one cuts the response. Middlewares behind the guard
+   * have had their say, and some have it once: the functions are those from before them.
+   */
   send(answer) {
     if (this.passed) return;
-    this.#open();
-    if (!answer) {
-      this.#res.destroy();
-      return;
-    }
-    if (!answer.own) {
-      for (const name of this.#res.getHeaderNames()) this.#res.removeHeader(name);
+    this.through = true;
+    if (!answer) return void this.original.destroy.call(this.#res);
+    for (const name of this.#res.getHeaderNames()) this.#res.removeHeader(name);
+    if (answer.own) {
+      setHeaders(this.#res, answer.headers);
+      finish(this.#res, answer, this.original);
+    } else {
       setHeaders(this.#res, this.#before);
       this.#res.statusMessage = undefined;
+      send(this.#res, answer, this.original);
     }
-    send(this.#res, answer);
   }
 }
 
 /** Writes an answer of exchange() to a response; the headers that are set stay, but for its own. */
-function send(res, { status, headers, body }) {
+function send(res, answer, by = res) {
+  setHeaders(res, without(answer.headers, FRAMING));
+  finish(res, answer, by);
+}
+
+function finish(res, { status, body }, { writeHead, end }) {
   res.statusCode = status;
-  setHeaders(res, headers.filter(([name]) => !FRAMING.test(name)));
-  if (status !== 204 && status !== 304) res.setHeader('Content-Length', body.length);
-  res.end(body);
+  // It is sent whole. A proxy may read a message with chunks and a length as two.
+  for (const name of ['Transfer-Encoding', 'Trailer', 'Content-Length']) if (res.hasHeader(name)) res.removeHeader(name);
+  if (hasBody(status)) res.setHeader('Content-Length', body.length);
+  writeHead.call(res, status);
+  // Node writes head and body at once where the body is a text.
+  if (body.length <= TEXT_MAX && isAscii?.(body)) end.call(res, body.toString('latin1'), 'latin1');
+  else end.call(res, body);
 }
 
 /** From now on nothing that is written to a response has an effect. */
@@ -250,34 +363,35 @@ function mute(res) {
 }
 
 /**
- * One request. run(held) lets the handler run: `held` keeps its response, and is undefined where
- * there is no key and so nothing to keep. reply(answer) answers where nothing ran. What an option
+ * One request. run() lets the handler run. reply(answer) answers where nothing ran. What an option
  * is a function of is `subject`. Sets subject.hapax to the handler's Op.
  */
 async function guard(hapax, options, { req, res, subject, parsed }, { run, reply }) {
   if (!isOperation(req.method, options)) return run();
-  const set = { ...options };
-  for (const [name, value] of Object.entries(options)) {
-    if (typeof value === 'function') set[name] = await value(subject);
-  }
+  const { asked, meta } = planOf(hapax, options);
+  const set = asked.length > 0 ? { ...options } : { fingerprint: options.fingerprint, signal: options.signal };
+  for (const [name, value] of asked) set[name] = await value(subject);
   let held;
   try {
-    Object.assign(set, await bodyOf(req, parsed), set.select && { select: set.select });
+    const found = bodyOf(req, parsed);
+    const { body, select } = found instanceof Promise ? await found : found;
+    set.body = body;
+    set.select = (asked.length > 0 ? set : options).select || select;
     set.request = {
       method: req.method, host: req.headers.host, uri: req.originalUrl ?? req.url, headers: pairsOf(req.rawHeaders),
     };
-    const answer = await hapax.http(set, async (op) => {
+    const answer = await hapax.http(set, (op) => {
       subject.hapax = op;
       if (op.id === undefined) {
         const sent = new Promise((resolve) => res.once('close', resolve));
         run();
-        await sent;
-        return { status: res.statusCode, headers: [], body: EMPTY, sent: true };
+        return sent.then(() => ({ status: res.statusCode, headers: [], body: EMPTY, sent: true }));
       }
-      held = new Held(res);
-      run(held);
-      return held.response;
-    });
+      return new Promise((resolve, reject) => {
+        held = new Held(res, resolve, reject);
+        run();
+      });
+    }, meta);
     if (held) held.send(answer);
     else if (!answer.sent) reply(answer);
   } catch (error) {
@@ -288,4 +402,17 @@ async function guard(hapax, options, { req, res, subject, parsed }, { run, reply
   }
 }
 
-module.exports = { exchange, guard, isOperation, mute, problemOf, send };
+const plans = new WeakMap(); // by options
+
+// Which options are functions of the request, and, where none is, what of BEGIN is the same for all requests.
+function planOf(hapax, options) {
+  let plan = plans.get(options);
+  if (!plan) {
+    const asked = askedOf(options);
+    plan = { asked, meta: asked.length > 0 ? undefined : hapax.meta(options) };
+    plans.set(options, plan);
+  }
+  return plan;
+}
+
+module.exports = { askedOf, exchange, guard, isOperation, mute, problemOf, send };

@@ -65,12 +65,16 @@ export class Op {
   readonly token?: string;
   /** Where this run stands among traces (W3C Trace Context), for what the handler calls; undefined: nowhere. */
   readonly traceparent?: string;
-  /** Aborted when the claim is lost (`reason` is a ClaimLost), or when the caller's signal is. */
+  /**
+   * Aborted when the claim is lost (`reason` is a ClaimLost), or when the caller's signal is. Its
+   * listeners run in the caller's async context, as handlers do.
+   */
   readonly signal: AbortSignal;
   readonly lost: boolean;
   /**
    * Runs a part of the operation at most once for all its attempts; later attempts get its result.
-   * The name has 1 to 64 bytes, no `:`, no `.` in front. Throws as `run` does.
+   * The name has 1 to 64 bytes, no `:`, no `.` in front. Throws as `run` does,
+   * and a Fault once the operation is over.
    */
   step<T>(
     name: string,

@@ -56,9 +56,14 @@ class Op {
   stepped = false; // a step was begun: this attempt may have had an effect
 
   constructor(door, told, call, codec) {
-    const { id, attempt, fence, stale, key, token, traceparent } = told;
-    const plain = key?.base64 === undefined ? key : bytesOf(key);
-    Object.assign(this, { id, attempt, fence, stale, key: plain, token, traceparent });
+    const { key } = told;
+    this.id = told.id;
+    this.attempt = told.attempt;
+    this.fence = told.fence;
+    this.stale = told.stale;
+    this.key = key?.base64 === undefined ? key : bytesOf(key);
+    this.token = told.token;
+    this.traceparent = told.traceparent;
     this.#door = door;
     this.#call = call;
     this.#codec = codec;
@@ -178,9 +183,9 @@ const OWN = new Set([
 // Every other option is a policy: onExpired is on_expired. Whether there is one the door says.
 function policyOf(options) {
   const policy = { ...options.policy };
-  for (const [name, value] of Object.entries(options)) {
-    if (OWN.has(name) || value === undefined) continue;
-    policy[name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)] = value;
+  for (const name of Object.keys(options)) {
+    if (OWN.has(name) || options[name] === undefined) continue;
+    policy[name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)] = options[name];
   }
   return policy;
 }
@@ -189,21 +194,22 @@ function policyOf(options) {
 // door refuses it.
 const named = (value) => text(value ?? '');
 
-function metaOf(options) {
+// The members of BEGIN; `body` and those after it have others written to them.
+function metaOf(options, body, as, message) {
   const { scope, key, keyHeader, owner, caller, what, traceparent, reconcile } = options;
   return {
     scope, key: text(key), key_header: keyHeader, what, traceparent,
     owner: 'owner' in options ? named(owner) : undefined,
     caller: 'caller' in options ? [caller].flat().map(named) : undefined,
-    policy: policyOf(options), reconciles: reconcile !== undefined,
+    policy: policyOf(options), reconciles: reconcile !== undefined, body, as, message, nonce: undefined, in: undefined,
   };
 }
 
-// The members and the body that say what the request is.
+// What says what the request is: what of the body counts, and the body.
 function fingerprintOf(value) {
-  if (value === undefined || value === false) return [{ body: 'off' }, EMPTY];
-  if (value instanceof Uint8Array) return [{ body: 'body' }, value];
-  return [{ body: 'json' }, Buffer.from(JSON.stringify(value))];
+  if (value === undefined || value === false) return ['off', EMPTY];
+  if (value instanceof Uint8Array) return ['body', value];
+  return ['json', Buffer.from(JSON.stringify(value))];
 }
 
 class Hapax {
@@ -225,7 +231,7 @@ class Hapax {
     const [print, body] = fingerprintOf(options.fingerprint);
     const hooks = callHooks(this.#door, codecOf(options.codec), handler, options.reconcile);
     const { signal } = options;
-    return outcomeOf(await this.#door.call({ ...metaOf(options), ...print }, body, hooks, { signal }), hooks);
+    return outcomeOf(await this.#door.call(metaOf(options, print), body, hooks, { signal }), hooks);
   }
 
   once(options, handler) {
@@ -244,7 +250,7 @@ class Hapax {
   async message(options, handler) {
     const [print, body] = fingerprintOf(options.fingerprint);
     const hooks = callHooks(this.#door, codecOf(options.codec), handler, options.reconcile);
-    const asked = { ...metaOf(options), ...print, as: 'message', message: options.message ?? {} };
+    const asked = metaOf(options, print, 'message', options.message ?? {});
     const answer = await this.#door.call(asked, body, hooks, { signal: options.signal });
     const { do: what, after_ms: afterMs, reason, line, again, answer: code } = answer.meta;
     const told = { do: what, afterMs, reason, line, again, answer: code };
@@ -256,9 +262,13 @@ class Hapax {
     return told;
   }
 
-  /** One exchange of HTTP; for adapters (http.js). */
-  http(options, handler) {
-    return exchange(this.#door, options, metaOf(options), (...told) => new Op(this.#door, ...told), handler);
+  /** One exchange of HTTP; for adapters (http.js). `meta` is what meta(options) gives, if that is known. */
+  http(options, handler, meta = metaOf(options)) {
+    return exchange(this.#door, options, meta, (told, call) => new Op(this.#door, told, call, json), handler);
+  }
+
+  meta(options) {
+    return metaOf(options);
   }
 
   close() {

@@ -1,6 +1,9 @@
 'use strict';
 // A service of each framework with the same routes: app.js FRAMEWORK, and $HAPAX_DOOR. Prints its port. A line on stdin
 // lets what waits at /slow go on.
+const { randomBytes } = require('node:crypto');
+const { once } = require('node:events');
+const { createGzip } = require('node:zlib');
 const { connect } = require('../../../sdk/node');
 
 const hx = connect({ timeout: Number(process.env.HAPAX_TIMEOUT ?? 20000) });
@@ -8,6 +11,7 @@ const OPTIONS = {
   scope: (request) => header(request, 'x-scope') ?? 'app',
   onExpired: (request) => header(request, 'x-on-expired'),
   lease: process.env.HAPAX_LEASE,
+  ...(process.env.HAPAX_RECONCILE && { reconcile: () => ({ happened: false }) }),
 };
 const effects = {};
 let waiting = [];
@@ -33,9 +37,12 @@ async function act(path, key, op, body) {
     case '/fail': return { status: 500, headers: json, body: Buffer.from(JSON.stringify(told)) };
     case '/busy': return { status: 503, headers: { ...json, 'Retry-After': '1' }, body: Buffer.from('busy') };
     case '/empty': return { status: 204, headers: { 'X-Number': String(number) }, body: Buffer.alloc(0) };
+    case '/none': return { status: 204, headers: { 'Content-Length': '4' }, body: Buffer.from('none') };
+    case '/unchanged': return { status: 304, headers: { 'Content-Length': '4' }, body: Buffer.from('none') };
     case '/bytes': return { status: 200, headers: { 'Content-Type': 'application/x', 'X-Latin': 'caf\u00e9' }, body: Buffer.from([0xff, 0, number]) };
     case '/large': return { status: 200, headers: { 'Content-Type': 'application/x' }, body: Buffer.alloc(2 << 20, number) };
-    case '/huge': return { status: 200, headers: { 'Content-Type': 'application/x' }, body: Buffer.alloc(17 << 20, number) };
+    case '/left':
+    case '/huge': return { status: 200, headers: { 'Content-Type': 'application/x' }, body: randomBytes(17 << 20) };
     case '/odd': return { status: 200, headers: Object.fromEntries(Array.from({ length: 300 }, (_, i) => [`X-${i}`, 'x'])), body: Buffer.from('odd') };
     case '/throw': throw new Error('it broke');
     default: return { status: 201, headers: { ...json, Location: `/payments/${number}` }, body: Buffer.from(JSON.stringify(told)) };
@@ -45,15 +52,56 @@ async function act(path, key, op, body) {
 const keyOf = (headers) => headers['idempotency-key'] ?? '-';
 const textOf = (body) => (Buffer.isBuffer(body) ? body.toString() : body);
 
-/** On Node's own response: /stream writes in parts, /destroy breaks off. */
+/**
+ * On Node's own response: /stream writes in parts, /destroy breaks off, /late goes on after its end, /left begins when its
+ * client is gone.
+ */
 async function write(path, req, res, body) {
+  if (path === '/left' && !res.destroyed) await once(res, 'close');
   const { status, headers, body: bytes } = await act(path, keyOf(req.headers), req.hapax, textOf(body));
   if (path === '/destroy') return void res.destroy();
-  if (path !== '/stream') return void res.writeHead(status, headers).end(bytes);
+  if (path !== '/stream') res.writeHead(status, headers).end(bytes);
+  if (path === '/late') {
+    res.statusCode = 500;
+    res.setHeader('X-Number', 'late').setHeader('X-Late', 'yes').removeHeader('Location');
+  }
+  if (path !== '/stream') return;
   res.statusCode = status;
   for (const [name, value] of Object.entries(headers)) res.setHeader(name, value);
   for (const byte of bytes) res.write(Buffer.of(byte));
-  return void res.end();
+  res.end();
+}
+
+/** In the shape of express-session and on-headers: `end` acts once and later, and a header is set as late as can be. */
+function session(req, res, next) {
+  const { writeHead, end } = res;
+  let [heads, ended] = [0, false];
+  res.writeHead = (...words) => {
+    res.setHeader('X-Heads', String(heads += 1));
+    return writeHead.apply(res, words);
+  };
+  res.end = (...words) => {
+    if (!ended) setImmediate(() => end.apply(res, words));
+    ended = true;
+    return res;
+  };
+  next();
+}
+
+/** In the shape of compression: all that is written goes through a stream. */
+function zip(req, res, next) {
+  if (!req.headers['x-zip']) return next();
+  const { write, end } = res;
+  const stream = createGzip({ level: 1 }).on('data', (part) => write.call(res, part)).on('end', () => end.call(res));
+  let ended = false;
+  res.setHeader('Content-Encoding', 'gzip');
+  res.write = (chunk, encoding) => ended || stream.write(chunk, encoding);
+  res.end = (chunk, encoding) => {
+    if (!ended) stream.end(chunk, encoding);
+    ended = true;
+    return res;
+  };
+  return next();
 }
 
 const frameworks = {
@@ -73,7 +121,7 @@ const frameworks = {
     return listen(app);
   },
 
-  // The middleware stands behind the parsers.
+  // The middleware stands behind the parsers, and before others that wrap the response.
   async parsed() {
     const express = require('express');
     const { idempotent } = require('../../../sdk/node/lib/express.js');
@@ -81,7 +129,7 @@ const frameworks = {
     app.disable('x-powered-by');
     app.use((req, res, next) => { res.setHeader('X-Before', 'yes'); next(); });
     app.use(express.json(), express.text({ type: 'text/*' }), express.raw({ type: 'application/x' }));
-    app.use(idempotent(hx, OPTIONS));
+    app.use(idempotent(hx, OPTIONS), session, zip);
     app.get('/effects', (req, res) => res.json(effects));
     app.post('/json', async (req, res) => res.status(201).json(await told(req)));
     app.use((req, res, next) => write(req.url, req, res, req.body).catch(next));
@@ -158,7 +206,7 @@ const frameworks = {
     app.post('/*', async (c) => {
       const path = new URL(c.req.url).pathname + new URL(c.req.url).search;
       const { status, headers, body } = await act(path, keyOf(c.req.header()), c.get('hapax'), await c.req.text());
-      const response = new Response(status === 204 ? null : body, { status });
+      const response = new Response([204, 304].includes(status) ? null : body, { status });
       for (const [name, value] of Object.entries(headers)) for (const one of [value].flat()) response.headers.append(name, one);
       return response;
     });

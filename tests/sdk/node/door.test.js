@@ -2,11 +2,16 @@
 // What the client says to a door and makes of what the door says, with a played door.
 const assert = require('node:assert/strict');
 const fs = require('node:fs');
+const { AsyncLocalStorage } = require('node:async_hooks');
+const http = require('node:http');
 const path = require('node:path');
 const { afterEach, test: plain } = require('node:test');
+const { setFlagsFromString } = require('node:v8');
+const { runInNewContext } = require('node:vm');
 const sdk = require('../../../sdk/node');
-const { Reader, encode } = require('../../../sdk/node/lib/frame.js');
-const { PlayedDoor, RUN } = require('./played_door.js');
+const { idempotent } = require('../../../sdk/node/lib/express.js');
+const { Reader } = require('../../../sdk/node/lib/frame.js');
+const { PlayedDoor, RUN, frameOf } = require('./played_door.js');
 
 const ROOT = path.resolve(__dirname, '../../..');
 // No case waits for ever: a played door that hears nothing would.
@@ -47,7 +52,7 @@ test('frames are those of the page', () => {
     const [frame, ...more] = new Reader().take(bytes);
     assert.equal(more.length, 0, name);
     const meta = name === 'BEAT' ? undefined : frame.meta;
-    assert.deepEqual(Buffer.concat(encode(frame.kind, frame.op, meta, frame.body)), bytes, name);
+    assert.deepEqual(frameOf(frame.kind, frame.op, meta, frame.body), bytes, name);
   }
 });
 
@@ -55,7 +60,7 @@ test('frames are those of the page', () => {
 test('frames come in any pieces', () => {
   const body = Buffer.from([0, 255, 10]);
   const bytes = Buffer.concat([
-    ...encode(8, 1, { answer: 'replay' }, body), ...encode(10, 2, {}), ...encode(9, 0, undefined),
+    frameOf(8, 1, { answer: 'replay' }, body), frameOf(10, 2, {}), frameOf(9, 0, undefined),
   ]);
   for (const size of [1, 2, 3, 5, 13, 14, bytes.length]) {
     const reader = new Reader();
@@ -319,6 +324,72 @@ test('the door dies before RUN', async () => {
   assert.equal(await given, 5);
 });
 
+// A door may refuse the RESUME and then the END of one call. The second refusal concludes no other call.
+test('a refusal of a call that is over', async () => {
+  const hx = await played();
+  const lost = hx.run({ key: 'k' }, () => 1);
+  door.say('RUN', (await door.heard('BEGIN')).op, RUN);
+  await door.heard('END');
+  await door.die();
+  const { op } = await door.heard('RESUME');
+  await door.heard('END');
+  const seen = assert.rejects(lost, { name: 'Indeterminate' });
+  door.say('FAULT', op, { error: 'invalid', kind: 4, text: 'not your ticket' });
+  await seen;
+  let finish;
+  const second = hx.run({ key: 'k2' }, () => new Promise((resolve) => { finish = resolve; }));
+  const begin = await door.heard('BEGIN');
+  door.say('FAULT', op, { error: 'invalid', kind: 7, text: 'it does not run' });
+  door.say('RUN', begin.op, RUN);
+  const third = hx.run({ key: 'k3' }, () => 3);
+  const { end } = await first();
+  assert.equal(end.body.toString(), '3');
+  finish(2);
+  door.say('ANSWER', (await door.heard('END')).op, { answer: 'fresh', own: true, recorded: true });
+  assert.deepEqual([await second, await third], [2, 3]);
+});
+
+// Numbers of calls that are over are not given again, however many calls are in hand; each answer is its call's.
+test('hundreds of calls in hand, and others over', async () => {
+  const hx = await played();
+  const ops = new Set();
+  const hands = [];
+  for (let round = 0; round < 4; round += 1) {
+    for (let i = 0; i < 100; i += 1) hands.push({ i: 100 * round + i, given: hx.run({ key: 'k' }, () => assert.fail()) });
+    for (const hand of hands.slice(-100)) ops.add(hand.op = (await door.heard('BEGIN')).op);
+    const over = hands.filter(({ i }) => i % 3 === round % 3);
+    for (const hand of over) {
+      hands.splice(hands.indexOf(hand), 1);
+      door.say('ANSWER', hand.op, { answer: 'replay', own: false, status: 200, headers: [] }, Buffer.from(`${hand.i}`));
+      assert.equal(await hand.given, hand.i);
+    }
+  }
+  assert.equal(ops.size, 400);
+  await door.die();
+  for (const { i, op, given } of hands) {
+    assert.equal((await door.heard('BEGIN')).op, op);
+    door.say('ANSWER', op, { answer: 'replay', own: false, status: 200, headers: [] }, Buffer.from(`${i}`));
+    assert.equal(await given, i);
+  }
+});
+
+// A branch of a handler that goes on when the handler has ended begins no step of another's operation.
+test('a step of an operation that is over', async () => {
+  const hx = await played();
+  let late;
+  const hasty = hx.run({ key: 'k' }, (op) => { late = op; });
+  await first();
+  await hasty;
+  let finish;
+  const other = hx.run({ key: 'k2' }, () => new Promise((resolve) => { finish = resolve; }));
+  door.say('RUN', (await door.heard('BEGIN')).op, RUN);
+  while (!finish) await new Promise(setImmediate);
+  await assert.rejects(late.step('charge', () => assert.fail()), { name: 'Fault', error: 'invalid' });
+  finish(2);
+  door.say('ANSWER', (await door.heard('END')).op, { answer: 'fresh', own: true, recorded: true });
+  assert.equal(await other, 2);
+});
+
 // A step is resumed behind its operation, with the operation's new op.
 test('the door dies within a step', async () => {
   const hx = await played();
@@ -340,6 +411,30 @@ test('the door dies within a step', async () => {
     door.say('ANSWER', end.op, { answer: 'fresh', own: true });
   }
   assert.equal(await given, 'paid');
+});
+
+// A handler may end before its steps. The next door is told of all calls before it is told of an end.
+test('the door dies when a handler has ended before its steps', async () => {
+  const hx = await played();
+  const steps = [];
+  const given = hx.run({ key: 'k' }, (op) => {
+    steps.push(op.step('charge', () => 7), op.step('mail', () => 8));
+    throw new Error('hasty');
+  });
+  door.say('RUN', (await door.heard('BEGIN')).op, RUN);
+  const [charge, mail] = [await door.heard('BEGIN'), await door.heard('BEGIN')];
+  const outer = await door.heard('END');
+  door.say('RUN', charge.op, { ...RUN, ticket: 'T2' });
+  await door.heard('END');
+  await door.die();
+  const told = [];
+  for (const name of ['RESUME', 'RESUME', 'BEGIN', 'END', 'END']) told.push((await door.heard(name)).op);
+  assert.deepEqual(told, [outer.op, charge.op, mail.op, outer.op, charge.op]);
+  door.say('RUN', mail.op, RUN);
+  await door.heard('END');
+  for (const { op } of [charge, mail, outer]) door.say('ANSWER', op, { answer: 'fresh', own: true });
+  assert.deepEqual(await Promise.all(steps), [7, 8]);
+  await assert.rejects(given, { message: 'hasty' });
 });
 
 // An unprotected run has no ticket: its result is the caller's, whatever becomes of the door.
@@ -419,6 +514,21 @@ test('RUN crosses CANCEL', async () => {
   await seen;
 });
 
+// Where RECONCILE crosses CANCEL the hook is not asked, and nobody can tell what an earlier attempt did.
+test('RECONCILE crosses CANCEL', async () => {
+  const hx = await played();
+  const stop = new AbortController();
+  const given = hx.run({ key: 'k', signal: stop.signal, reconcile: () => assert.fail() }, () => assert.fail());
+  const { op } = await door.heard('BEGIN');
+  stop.abort(new Error('enough'));
+  const seen = assert.rejects(given, { message: 'enough' });
+  door.say('RECONCILE', op, { ...RUN, stale: true });
+  await door.heard('CANCEL');
+  assert.equal((await door.heard('END')).meta.class, 'unknown');
+  door.say('ANSWER', op, { answer: 'unknown', own: false });
+  await seen;
+});
+
 // A hook's word is END; "it did not happen" is followed by RUN.
 test('RECONCILE', async () => {
   const hx = await played();
@@ -457,6 +567,23 @@ test('NotRun after a step is a failure', async () => {
   assert.equal((await door.heard('END')).meta.class, 'failed');
   door.say('ANSWER', begin.op, { answer: 'fresh', own: true, class: 'failed' });
   await seen;
+});
+
+// So does the handler of a request. Before a step it may.
+test('NotRun of a request', async () => {
+  const hx = await played();
+  for (const steps of [false, true]) {
+    const seen = assert.rejects(hx.http({ key: 'k', request: { method: 'POST', uri: '/', headers: [] } }, async (op) => {
+      if (steps) await op.step('charge', () => 1);
+      throw new sdk.NotRun('late');
+    }), { name: 'NotRun' });
+    const begin = await door.heard('BEGIN');
+    door.say('RUN', begin.op, RUN);
+    if (steps) await first();
+    assert.equal((await door.heard('END')).meta.status, steps ? 500 : 503);
+    door.say('ANSWER', begin.op, { answer: 'fresh', own: true, class: steps ? 'failed' : 'not_run', status: 500, headers: [] });
+    await seen;
+  }
 });
 
 // While an op is in hand the client beats, and not otherwise.
@@ -532,6 +659,191 @@ test('close', async () => {
   assert.equal(await given, 1);
   await closed;
   await assert.rejects(hx.run({ key: 'k' }, () => {}), sdk.StoreDown);
+});
+
+// Two middlewares hold a response one within the other, and what stands between them sees once what the inner one sends.
+test('a response that is held twice', async () => {
+  const hx = await played();
+  const [outer, inner] = [idempotent(hx, { scope: 'outer' }), idempotent(hx, { scope: 'inner' })];
+  const seen = [];
+  const server = http.createServer((req, res) => outer(req, res, () => {
+    const { end } = res;
+    res.end = (...words) => {
+      seen.push(String(words[0]));
+      return end.apply(res, words);
+    };
+    inner(req, res, () => {
+      res.writeHead(201, { 'X-Tags': ['a', 'b'], 'Set-Cookie': 'c=1' });
+      seen.push(res.headersSent, res.writableEnded);
+      res.end('told');
+      seen.push(res.writableEnded);
+    });
+  }));
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const asked = fetch(`http://127.0.0.1:${server.address().port}/`, { method: 'POST', headers: { 'Idempotency-Key': 'k' } });
+  const begins = [await door.heard('BEGIN')];
+  door.say('RUN', begins[0].op, RUN);
+  begins.push(await door.heard('BEGIN'));
+  door.say('RUN', begins[1].op, RUN);
+  for (const [op, name] of [[begins[1].op, 'Inner'], [begins[0].op, 'Outer']]) {
+    const end = await door.heard('END');
+    assert.deepEqual([end.op, end.meta.status, end.body.toString()], [op, 201, 'told']);
+    assert.deepEqual(end.meta.headers.slice(0, 3), [['X-Tags', 'a'], ['X-Tags', 'b'], ['Set-Cookie', 'c=1']]);
+    door.say('ANSWER', op, { answer: 'fresh', own: true, recorded: true, status: 201, headers: [[name, '1']] });
+  }
+  const response = await asked;
+  assert.deepEqual([response.status, await response.text()], [201, 'told']);
+  assert.deepEqual(['x-tags', 'inner', 'outer', 'content-length'].map((one) => response.headers.get(one)), ['a, b', '1', '1', '4']);
+  assert.deepEqual(seen, [true, false, true, 'told']);
+  await new Promise((resolve) => server.close(resolve));
+});
+
+// A held response is sent whole, so it has a length: what a handler says of chunks and trailers holds no longer.
+test('a response whose handler frames it', async () => {
+  const guard = idempotent(await played(), {});
+  const server = http.createServer((req, res) => guard(req, res, () => {
+    res.writeHead(200, { 'Transfer-Encoding': 'chunked', Trailer: 'X-Late' });
+    res.end('told');
+  }));
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const asked = fetch(`http://127.0.0.1:${server.address().port}/`, { method: 'POST', headers: { 'Idempotency-Key': 'k' } });
+  const { op } = await door.heard('BEGIN');
+  door.say('RUN', op, RUN);
+  assert.deepEqual((await door.heard('END')).meta.headers ?? [], []);
+  door.say('ANSWER', op, { answer: 'fresh', own: true, recorded: true, status: 200 });
+  const response = await asked;
+  assert.deepEqual(['content-length', 'transfer-encoding', 'trailer'].map((one) => response.headers.get(one)), ['4', null, null]);
+  assert.equal(await response.text(), 'told');
+  await new Promise((resolve) => server.close(resolve));
+});
+
+// What cannot be sent is not stored either: other programs read the record, too.
+test('a body behind 204', async () => {
+  const guard = idempotent(await played(), {});
+  const server = http.createServer((req, res) => guard(req, res, () => {
+    res.writeHead(204, { 'Content-Length': '4' });
+    res.write('to');
+    res.end('ld');
+  }));
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const asked = fetch(`http://127.0.0.1:${server.address().port}/`, { method: 'POST', headers: { 'Idempotency-Key': 'k' } });
+  const { op } = await door.heard('BEGIN');
+  door.say('RUN', op, RUN);
+  const end = await door.heard('END');
+  door.say('ANSWER', op, { answer: 'fresh', own: true, recorded: true, status: 204 });
+  const response = await asked;
+  await response.arrayBuffer();
+  await new Promise((resolve) => server.close(resolve));
+  assert.deepEqual([end.meta.headers ?? [], end.body.length, response.headers.get('content-length')], [[], 0, null]);
+});
+
+// Each call has its own async context, and not that of the call that opened the connection: in handlers, steps, hooks,
+// listeners of the signal, behind a middleware, and at a next connection.
+test('AsyncLocalStorage is that of each call', async () => {
+  const hx = await played();
+  const context = new AsyncLocalStorage();
+  const seen = [];
+  const look = (what) => seen.push(`${what} ${context.getStore()}`);
+  const guard = idempotent(hx, {});
+  const server = http.createServer((req, res) => context.run(req.url, () => guard(req, res, () => {
+    look('next');
+    res.end();
+  })));
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  server.unref();
+  const request = (path) => fetch(`http://127.0.0.1:${server.address().port}${path}`, { method: 'POST' });
+  const post = async (path) => {
+    const given = request(path);
+    const begin = await door.heard('BEGIN');
+    door.say('RUN', begin.op, RUN);
+    const end = await door.heard('END');
+    door.say('ANSWER', end.op, { answer: 'fresh', own: true, recorded: true, status: 200, headers: [] });
+    await (await given).arrayBuffer();
+  };
+  await post('/opens');
+  await post('/second');
+  const given = context.run('third', () => hx.run({
+    key: 'k', reconcile() { look('hook'); return { happened: false }; },
+  }, async (op) => {
+    look('handler');
+    const lost = new Promise((resolve) => {
+      op.signal.addEventListener('abort', () => { look('lost'); resolve(); });
+    });
+    await op.step('s', () => look('step'));
+    await lost;
+  }));
+  const begin = await door.heard('BEGIN');
+  door.say('RECONCILE', begin.op, RUN);
+  assert.equal((await door.heard('END')).meta.class, 'not_run');
+  door.say('RUN', begin.op, RUN);
+  await first();
+  door.say('LOST', begin.op, {});
+  door.say('ANSWER', (await door.heard('END')).op, { answer: 'fresh', own: true });
+  await given;
+  const next = context.run('fourth', () => hx.run({ key: 'k' }, () => look('handler')));
+  const { op } = await door.heard('BEGIN');
+  await door.die();
+  await door.heard('BEGIN');
+  door.say('RUN', op, RUN);
+  door.say('ANSWER', (await door.heard('END')).op, { answer: 'fresh', own: true });
+  await next;
+  assert.deepEqual(seen, [
+    'next /opens', 'next /second', 'hook third', 'handler third', 'step third', 'lost third', 'handler fourth',
+  ]);
+  server.closeAllConnections();
+  await new Promise((resolve) => server.close(resolve));
+});
+
+// The connection and its beat live longer than the calls that began them, and keep nothing of those calls.
+test('no call is kept for its async context', async () => {
+  const hx = await played();
+  const context = new AsyncLocalStorage();
+  setFlagsFromString('--expose-gc');
+  const collect = runInNewContext('gc');
+  const refs = [];
+  const begin = async (handler) => {
+    const store = {};
+    refs.push(new WeakRef(store));
+    const given = context.run(store, () => hx.run({ key: 'k' }, handler));
+    const { op } = await door.heard('BEGIN');
+    door.say('RUN', op, RUN);
+    return { given };
+  };
+  const end = async ({ given }) => {
+    door.say('ANSWER', (await door.heard('END')).op, { answer: 'fresh', own: true });
+    await given;
+  };
+  await end(await begin(() => 1)); // it opens the connection
+  let go;
+  const waited = new Promise((resolve) => { go = resolve; });
+  let wakes = await begin(() => 2);
+  const lasts = await begin(() => waited);
+  await end(wakes);
+  wakes = undefined; // a promise keeps its context
+  while (refs.slice(0, 2).some((ref) => ref.deref())) {
+    await new Promise((resolve) => setImmediate(resolve));
+    collect();
+  }
+  go();
+  await end(lasts);
+});
+
+// A body over one buffer, and one that is over the buffer's rest, come whole and in order.
+test('large bodies between small ones', async () => {
+  const hx = await played();
+  const sizes = [1, 8 << 10, (8 << 10) + 1, 3, 60 << 10, 1 << 20, 2];
+  const given = sizes.map((size) => hx.run({ key: 'k', fingerprint: Buffer.alloc(size, size) }, () => size));
+  for (const size of sizes) {
+    const begin = await door.heard('BEGIN');
+    assert.ok(begin.body.equals(Buffer.alloc(size, size)), `${size} bytes`);
+    door.say('RUN', begin.op, RUN);
+  }
+  for (const size of sizes) {
+    const end = await door.heard('END');
+    assert.equal(end.body.toString(), String(size));
+    door.say('ANSWER', end.op, { answer: 'fresh', own: true, recorded: true, class: 'final' });
+  }
+  assert.deepEqual(await Promise.all(given), sizes);
 });
 
 // A program with an idle connection ends by itself.

@@ -5,12 +5,17 @@ const fs = require('node:fs');
 const net = require('node:net');
 const os = require('node:os');
 const path = require('node:path');
-const { KIND, Reader, encode } = require('../../../sdk/node/lib/frame.js');
+const { KIND, Reader, Writer } = require('../../../sdk/node/lib/frame.js');
 
 const WELCOME = {
   version: 1, server: 'played', beat_ms: 10000, lease_ms: 30000, body_max: 1 << 24, frame_max: 17825792, ops_max: 4096,
 };
 const NAME = Object.fromEntries(Object.entries(KIND).map(([name, kind]) => [kind, name]));
+
+/** The bytes of a frame; `meta` is an object, or undefined. */
+function frameOf(kind, op, meta, body) {
+  return Buffer.concat(new Writer().put(kind, op, meta === undefined ? '' : JSON.stringify(meta), body).take());
+}
 
 class PlayedDoor {
   constructor({ welcome = WELCOME, bytewise = false } = {}) {
@@ -30,7 +35,7 @@ class PlayedDoor {
     this.sockets.push(socket);
     const reader = new Reader();
     socket.on('error', () => {});
-    if (this.turnAway) return socket.end(Buffer.concat(encode(KIND.FAULT, 0, this.turnAway)));
+    if (this.turnAway) return socket.end(frameOf(KIND.FAULT, 0, this.turnAway));
     socket.on('data', (bytes) => {
       for (const frame of reader.take(bytes)) {
         if (frame.kind === KIND.HELLO) this.say('WELCOME', 0, this.welcome);
@@ -58,7 +63,7 @@ class PlayedDoor {
   }
 
   say(kind, op, meta, body) {
-    const bytes = Buffer.concat(encode(KIND[kind] ?? kind, op, meta, body));
+    const bytes = frameOf(KIND[kind] ?? kind, op, meta, body);
     const socket = this.sockets.at(-1);
     if (!this.bytewise) return socket.write(bytes);
     socket.setNoDelay?.(true);
@@ -86,4 +91,4 @@ class PlayedDoor {
 
 const RUN = { id: 'ab'.repeat(32), attempt: 1, fence: 1750000000000000, stale: false, key: 'k', ticket: 'T1' };
 
-module.exports = { PlayedDoor, RUN };
+module.exports = { PlayedDoor, RUN, frameOf };
