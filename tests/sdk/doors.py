@@ -5,6 +5,7 @@ import os
 import pathlib
 import queue
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -141,6 +142,15 @@ class Lines:
             assert code == 0, f"the driver ended with {code}: {self.said()}"
         self.process.stdout.close()
         self.errors.close()
+
+
+def bytes_of(port, path, key):
+    """All that comes for a request, whatever its head says: the head in small letters, and what follows it."""
+    with socket.create_connection(("127.0.0.1", port), PATIENCE) as connection:
+        connection.sendall(f"POST {path} HTTP/1.1\r\nHost: shop\r\nConnection: close\r\nIdempotency-Key: {key}\r\n"
+                           "Content-Length: 0\r\n\r\n".encode())
+        head, _, rest = b"".join(iter(lambda: connection.recv(65536), b"")).partition(b"\r\n\r\n")
+    return head.lower(), rest
 
 
 def state_is(store, scope, key, state):

@@ -1,4 +1,4 @@
-"""What stands between a client and a door in tests/sdk: it plays a door of a later version, or a slow one."""
+"""What stands between a client and a door in tests/sdk: it plays a door of a later version, a slow one, or bad luck."""
 import contextlib
 import json
 import socket
@@ -6,6 +6,7 @@ import struct
 import threading
 
 HEAD = struct.Struct(">IBII")
+RECONCILE, CANCEL = 6, 11
 NEW = {"future": {"list": [1, None, {"deep": True}]}, "vendor.member": "x" * 300, "again_and_again": None}
 
 
@@ -19,14 +20,23 @@ def take(connection, size):
     return got
 
 
+def read(connection):
+    """A frame: its kind, op, meta and body."""
+    length, kind, op, meta_len = HEAD.unpack(take(connection, HEAD.size))
+    meta = json.loads(take(connection, meta_len)) if meta_len else {}
+    return kind, op, meta, take(connection, length - 9 - meta_len)
+
+
+def say(to, kind, op, meta, body=b""):
+    said = json.dumps(meta).encode()
+    to.sendall(HEAD.pack(9 + len(said) + len(body), kind, op, len(said)) + said + body)
+
+
 def newer(connection, to):
     """Each frame of the door with members that nobody knows, and behind it frames of kinds that nobody knows."""
     while True:
-        length, kind, op, meta_len = HEAD.unpack(take(connection, HEAD.size))
-        meta = json.loads(take(connection, meta_len)) if meta_len else {}
-        body = take(connection, length - 9 - meta_len)
-        said = json.dumps({**NEW, **meta, "zz": 1}).encode()
-        to.sendall(HEAD.pack(9 + len(said) + len(body), kind, op, len(said)) + said + body)
+        kind, op, meta, body = read(connection)
+        say(to, kind, op, {**NEW, **meta, "zz": 1}, body)
         for unknown, its_op in ((99, op), (200, 0), (77, 4000000000)):
             to.sendall(HEAD.pack(9 + 2 + 3, unknown, its_op, 2) + b"{}" + b"\xff\x00\xfe")
 
@@ -50,6 +60,28 @@ def plain(connection, to):
         to.sendall(more)
 
 
+class Crossing:
+    """Each RECONCILE waits until the client has sent CANCEL, so that the two cross."""
+
+    def __init__(self):
+        self.held, self.cancelled = threading.Event(), threading.Event()
+
+    def __call__(self, connection, to):
+        while True:
+            kind, *frame = read(connection)
+            if kind == RECONCILE:
+                self.held.set()
+                self.cancelled.wait()
+            say(to, kind, *frame)
+
+    def back(self, connection, to):
+        while True:
+            kind, *frame = read(connection)
+            say(to, kind, *frame)
+            if kind == CANCEL:
+                self.cancelled.set()
+
+
 class Between:
     """Listens at `path`, and hands on to the door at `door` and back, changed by `how`."""
 
@@ -66,7 +98,7 @@ class Between:
                 client, _ = self.listener.accept()
                 door = socket.socket(socket.AF_UNIX)
                 door.connect(str(self.door))
-                for args in ((plain, client, door), (self.how, door, client)):
+                for args in ((getattr(self.how, "back", plain), client, door), (self.how, door, client)):
                     threading.Thread(target=self.hand_on, args=args, daemon=True).start()
 
     @staticmethod
@@ -81,4 +113,4 @@ class Between:
         self.listener.close()
 
 
-HOW = {"newer": newer, "bytes": by_bytes}
+HOW = {"newer": lambda: newer, "bytes": lambda: by_bytes, "crossing": Crossing}

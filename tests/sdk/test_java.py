@@ -96,6 +96,7 @@ def test_a_filter_runs_once(api):
     assert api("/payments", {"amount": 13}, Idempotency_Key="odd").problem == "unknown-outcome"  # under hold
 
 
+@pytest.mark.ci
 def test_a_response_over_the_limit(api):
     """It is passed on whole, once, and then it is gone. A client that had a part of it alone leaves it unknown."""
     first = api("/payments", {"amount": 17}, Idempotency_Key="large")
@@ -109,6 +110,7 @@ def test_a_response_over_the_limit(api):
 PLAIN = "text/plain;charset=ISO-8859-1"
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("how, status, headers, body", [
     ("cookies", 200, {"Set-Cookie": ["card=7; HttpOnly; Max-Age=60; Path=/p; SameSite=Lax; Secure", "plain="]}, b"set"),
     ("dates", 200, {"Expires": ["Sun, 04 Jan 1970 00:00:00 GMT"], "X-Left": ["3", "4"], "Content-Length": ["0"],
@@ -120,6 +122,8 @@ PLAIN = "text/plain;charset=ISO-8859-1"
     ("typed-twice", 200, {"Content-Type": ["text/plain;charset=utf-8"]}, "ü".encode()),
     ("flushed", 200, {"X-Late": ["1"]}, b"first, last"),
     ("begun-anew", 200, {"Content-Type": []}, b"yes"),
+    ("none", 204, {"Content-Length": [], "Transfer-Encoding": []}, b""),
+    ("unchanged", 304, {"Content-Length": [], "Transfer-Encoding": []}, b""),
     ("localized", 200, {"Content-Language": ["fr-FR"]}, b""),
     ("later", 202, {}, b"later"),
     ("later-at-once", 200, {}, b""),
@@ -137,6 +141,12 @@ def test_a_filter_keeps_what_a_servlet_says(api, how, status, headers, body):
         said = {name: answer.headers.get_all(name, []) for name in headers}
         assert (answer.headers["Idempotency-Replayed"], answer.status, answer.bytes, said) == (
             replayed, status, body, headers)
+
+
+def test_no_hook_for_requests(api):
+    """An option with a reconcile hook is refused, and nothing runs."""
+    answer = api("/odd/flushed", {}, Idempotency_Key="hook", X_Asks="1")
+    assert (answer.status, answer.headers["Idempotency-Replayed"]) == (500, None) and b"first" not in answer.bytes
 
 
 @pytest.mark.parametrize("how", ["late", "late-and-thrown", "dispatched-elsewhere"])

@@ -92,7 +92,11 @@ class Driver {
                     case "return": return type.cast(result(command));
                     case "raise": throw new Raised((String) command.get("text"));
                     case "not_run": throw new NotRun((String) command.get("text"));
-                    default: step(op, command, typeOf(command));
+                    default:
+                        if (command.containsKey("background"))
+                            daemon(() -> step(op, command, typeOf(command)));
+                        else
+                            step(op, command, typeOf(command));
                 }
             }
         };
@@ -154,10 +158,14 @@ class Driver {
         if (command.containsKey("reconcile"))
             options.reconcile(hook(id));
         Key key = Key.of((String) command.get("scope"), (String) command.get("key"));
-        Thread thread = new Thread(() -> give(id, () -> HAPAX.once(key, type, handler(id, type), options)));
+        CALLERS.put(id, daemon(() -> give(id, () -> HAPAX.once(key, type, handler(id, type), options))));
+    }
+
+    static Thread daemon(Runnable work) {
+        Thread thread = new Thread(work);
         thread.setDaemon(true);
-        CALLERS.put(id, thread);
         thread.start();
+        return thread;
     }
 
     public static void main(String[] words) throws Exception {

@@ -123,6 +123,11 @@ class Servlets {
                     response.reset();
                     response.getOutputStream().print("yes");
                 }
+                case "none", "unchanged" -> {
+                    response.setStatus(request.getPathInfo().equals("/none") ? 204 : 304);
+                    response.setHeader("Content-Length", "4");
+                    response.getWriter().print("told");
+                }
                 case "localized" -> response.setLocale(Locale.FRANCE);
                 case "later" -> {
                     AsyncContext later = request.startAsync();

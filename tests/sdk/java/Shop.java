@@ -57,6 +57,7 @@ import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.Collections;
 import java.util.List;
+import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
@@ -205,7 +206,8 @@ public class Shop {
 
     @Bean
     Function<HttpServletRequest, Options> hapaxOptions() {
-        return request -> request.getHeader("X-Owner") == null ? Options.none()
+        return request -> request.getHeader("X-Asks") != null ? Options.none().reconcile(op -> Optional.of("asked"))
+                : request.getHeader("X-Owner") == null ? Options.none()
                 : Options.none().owner(request.getHeader("X-Owner"));
     }
 
