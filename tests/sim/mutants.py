@@ -557,8 +557,8 @@ def loop_libraries(root, build, loop):
     packages = ["libcrypto", "libssl", "libpq", "libcurl", "librabbitmq", "rdkafka", "libmicrohttpd"]
     libraries = subprocess.run(["pkg-config", "--libs", *packages], stdout=subprocess.PIPE, text=True, check=True)
     wraps = [f"{root}/tests/sim/loops/wraps", f"{root}/tests/sim/loops/wraps_{loop}"]
-    return [f"{build}/libhapax-consume.a", f"{build}/libhapax.a", *libraries.stdout.split(), "-pthread",
-            *[f"-Wl,@{wrap}" for wrap in wraps if os.path.exists(wrap)]]
+    return [*[f"{build}/libhapax{name}.a" for name in ("-door", "-consume", "-lambda", "")],
+            *libraries.stdout.split(), "-pthread", *[f"-Wl,@{wrap}" for wrap in wraps if os.path.exists(wrap)]]
 
 
 def run_sim(sim, arguments):

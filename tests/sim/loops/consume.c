@@ -874,7 +874,7 @@ static enum hapax_class handle(struct hapax_attempt *attempt, struct hapax_deliv
                                void *arg)
 {
     struct message *m = &w.messages[number_in(hapax_delivery_message(delivery), "root")];
-    struct run *run = effects_run(m->key, attempt);
+    struct run *run = effects_run(m->key, hapax_attempt_fence(attempt));
     struct key keyless = {.runs = 0}, *key = m->key >= 0 ? &effects.keys[m->key] : &keyless;
     int64_t lease_us = w.consumer.policy.lease_ms * MS;
     int64_t long_us = chance(w.slow) ? between(0, 3 * lease_us) : between(0, lease_us / 8);
@@ -988,6 +988,8 @@ static void over(int proc, bool killed)
     effects_over(proc, killed);
     if (killed)
         mark(MARK_killed);
+    if (play_stopped(proc, killed))
+        mark(MARK_drained);
     w.links[proc].connection++;
     w.links[proc].source.connected = false;
     w.links[proc].poke_fd = 0;
@@ -1040,16 +1042,11 @@ static void put_one_back(void)
 
 static void something_happens(int proc)
 {
-    struct process *process = &sim_procs[proc];
-
-    if (chance(w.kills) && process->alive)
-        process->dies_in = between(1, 500);
-    if (chance(w.stops) && process->alive)
+    play_kill(proc, w.kills);
+    if (chance(w.stops) && sim_procs[proc].alive)
         suspend(proc);
-    if (chance(w.drains)) {
-        play_stop(proc);
-        mark(MARK_drained);
-    }
+    if (chance(w.drains))
+        (void)play_stop(proc);
     if (chance(w.cuts))
         cut(proc);
     if (chance(w.outages)) {
@@ -1067,7 +1064,7 @@ static void something_happens(int proc)
         sim_store.jump_us += between(0, 2 * w.consumer.policy.lease_ms * MS);
     if (chance(w.refusals))
         w.refused_until_us[between(QUEUE, PARKED)] = sim_now_us + outage_us();
-    if (w.broker == KAFKA && chance(w.rebalances) && process->alive) {
+    if (w.broker == KAFKA && chance(w.rebalances) && sim_procs[proc].alive) {
         mark(MARK_rebalanced);
         give_order((int)between(0, w.orders_count - 1), proc);
         poke_all();

@@ -4,6 +4,7 @@
 #include "store.h"
 #include "threads.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,23 +14,27 @@ void effects_draw(const struct hapax_policy *policy, int keys, const char *scope
 {
     memset(&effects, 0, sizeof(effects));
     effects.policy = *policy;
-    effects.keys_count = keys;
-    for (int i = 0; i < keys; i++) {
-        struct key *key = &effects.keys[i];
-        char text[16];
-
-        snprintf(text, sizeof(text), "op-%d", i);
-        (void)hapax_id(&key->id, hapax_str(scope), hapax_str(text), hapax_str(NULL),
-                       hapax_str(NULL));
-        key->fails = chance(300) ? (unsigned)between(1, 6) : 0;
-        key->away = chance(250) ? (unsigned)between(1, 8) : 0;
-        key->unknowns = chance(200) ? (unsigned)between(1, 6) : 0;
-        key->refuses = chance(100);
-        key->effects_before_unknown = chance(500);
-    }
+    for (int i = 0; i < keys; i++)
+        (void)effects_add(scope, i, NULL);
 }
 
-struct run *effects_run(int key, const struct hapax_attempt *attempt)
+int effects_add(const char *scope, int n, const char *step)
+{
+    struct key *key = &effects.keys[effects.keys_count++];
+    char text[16];
+
+    assert(effects.keys_count <= KEYS_MAX);
+    snprintf(text, sizeof(text), "op-%d", n);
+    (void)hapax_id(&key->id, hapax_str(scope), hapax_str(text), hapax_str(step), hapax_str(NULL));
+    key->fails = chance(300) ? (unsigned)between(1, 6) : 0;
+    key->away = chance(250) ? (unsigned)between(1, 8) : 0;
+    key->unknowns = chance(200) ? (unsigned)between(1, 6) : 0;
+    key->refuses = chance(100);
+    key->effects_before_unknown = chance(500);
+    return effects.keys_count - 1;
+}
+
+struct run *effects_run(int key, uint64_t fence)
 {
     struct run *run = &effects.runs[effects.runs_count++];
 
@@ -40,7 +45,7 @@ struct run *effects_run(int key, const struct hapax_attempt *attempt)
     *run = (struct run){.key = key,
                         .proc = process_now(),
                         .life = sim_procs[process_now()].life,
-                        .fence = hapax_attempt_fence(attempt),
+                        .fence = fence,
                         .begun_us = sim_now_us,
                         .jump_us = sim_store.jump_us};
     return run;
@@ -91,10 +96,15 @@ void effects_effect(struct run *run)
     run->effected = true;
 }
 
+enum hapax_class effects_found(struct key *key, uint64_t fence)
+{
+    key->upstream = fence;
+    return key->effects > 0 ? HAPAX_CLASS_FINAL : HAPAX_CLASS_NOT_RUN;
+}
+
 enum hapax_class effects_hook(struct key *key, struct hapax_attempt *attempt)
 {
-    key->upstream = hapax_attempt_fence(attempt);
-    if (key->effects == 0)
+    if (effects_found(key, hapax_attempt_fence(attempt)) == HAPAX_CLASS_NOT_RUN)
         return HAPAX_CLASS_NOT_RUN;
     return hapax_attempt_outcome(attempt, 200, hapax_str(NULL), hapax_str("done")) == HAPAX_ERR_NONE
                ? HAPAX_CLASS_FINAL

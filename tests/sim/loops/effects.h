@@ -12,8 +12,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define KEYS 8
-#define RUNS 1024
+#define KEYS     8
+#define KEYS_MAX 32 /* with steps */
+#define RUNS     1024
 
 struct run {
     int key; /* -1: of a request without one */
@@ -38,7 +39,7 @@ struct key {
 
 extern struct effects {
     struct hapax_policy policy;
-    struct key keys[KEYS];
+    struct key keys[KEYS_MAX];
     int keys_count;
     struct run runs[RUNS];
     int runs_count;
@@ -48,8 +49,11 @@ extern struct effects {
 /* Forgets all, and draws what becomes of the runs of so many operations `op-N` of this scope. */
 void effects_draw(const struct hapax_policy *policy, int keys, const char *scope);
 
+/* Draws what becomes of one more: of a step of `op-N`. NULL: of the operation. Returns its key. */
+int effects_add(const char *scope, int n, const char *step);
+
 /* A handler begins. */
-struct run *effects_run(int key, const struct hapax_attempt *attempt);
+struct run *effects_run(int key, uint64_t fence);
 
 /* How the next run of it is to end. */
 enum hapax_class effects_class(struct key *key);
@@ -57,7 +61,10 @@ enum hapax_class effects_class(struct key *key);
 /* A run has its effect. */
 void effects_effect(struct run *run);
 
-/* A hook that tells the truth. No earlier attempt has its effect afterwards. */
+/* A hook that tells the truth: NOT_RUN or FINAL. No earlier attempt has its effect afterwards. */
+enum hapax_class effects_found(struct key *key, uint64_t fence);
+
+/* The same, with an outcome. */
 enum hapax_class effects_hook(struct key *key, struct hapax_attempt *attempt);
 
 /* The store has judged an op. */

@@ -14,6 +14,7 @@
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -26,7 +27,7 @@
 #define FOLDER    "/sim"
 #define FIRST_PID 1000
 
-enum kind { UNUSED, EVENT, SOCKET, LISTENER, STREAM, EPOLL, DIRECTORY };
+enum kind { UNUSED, EVENT, SOCKET, LISTENER, STREAM, EPOLL, DIRECTORY, PROCESS };
 
 struct watch {
     int fd;
@@ -36,14 +37,17 @@ struct watch {
 struct descriptor {
     enum kind kind;
     int proc;
-    uint64_t value; /* of an eventfd; of a directory: that it is locked */
+    /* Of an eventfd; of a directory: that it is locked; of a process: its pid. */
+    uint64_t value;
     int backlog[BACKLOG]; /* of a listener: streams that nobody has accepted */
     int waiting;
     int peer; /* of a stream; -1: it is gone */
-    int peer_proc;
+    pid_t peer_pid;
     size_t at, len; /* what can be read of it, in `bytes` */
-    bool ended; /* nothing more will come */
+    unsigned sends; /* that wrote this */
+    bool ended; /* nothing more will come; the process is dead */
     bool reset;
+    mode_t mode; /* of a socket, until it has a name */
     struct watch watches[WATCHES]; /* of an epoll */
     int watched;
 };
@@ -51,6 +55,7 @@ struct descriptor {
 struct name {
     char path[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
     ino_t ino; /* 0: there is none */
+    mode_t mode;
     int fd;
     uint32_t number; /* of the socket that was bound; another may have its fd now */
 };
@@ -66,6 +71,7 @@ static ino_t last_ino;
 void fds_reset(void)
 {
     memset(fds, 0, sizeof(fds));
+    memset(numbers, 0, sizeof(numbers));
     memset(names, 0, sizeof(names));
     last_ino = 0;
     memset(&sim_sockets, 0, sizeof(sim_sockets));
@@ -96,9 +102,23 @@ static struct descriptor *new_descriptor(enum kind kind, int proc)
     while (i < FDS && fds[i].kind != UNUSED)
         i++;
     assert(i < FDS);
-    fds[i] = (struct descriptor){.kind = kind, .proc = proc, .peer = -1};
+    fds[i] = (struct descriptor){.kind = kind, .proc = proc, .peer = -1, .mode = 0755};
     numbers[i]++;
     return &fds[i];
+}
+
+/* Another one in each life. */
+static pid_t pid_of(int proc)
+{
+    return FIRST_PID + (int)sim_procs[proc].life * (PROCS + 1) + proc;
+}
+
+int sockets_peer(int fd, uint32_t *life)
+{
+    int number = descriptor_of(fd)->peer_pid - FIRST_PID;
+
+    *life = (uint32_t)(number / (PROCS + 1));
+    return number % (PROCS + 1);
 }
 
 static int failed(int error)
@@ -191,11 +211,60 @@ int fds_of(int proc)
     return n;
 }
 
+/* A descriptor that may be another one by now. */
+static struct descriptor *still(const void *arg, enum kind kind)
+{
+    uintptr_t which = (uintptr_t)arg;
+    struct descriptor *one = &fds[which % FDS];
+
+    return one->kind == kind && numbers[which % FDS] == which / FDS ? one : NULL;
+}
+
+static void *named(const struct descriptor *one)
+{
+    return (void *)((uintptr_t)numbers[one - fds] * FDS + (uintptr_t)(one - fds));
+}
+
+static void child_ends(void *arg)
+{
+    struct descriptor *one;
+
+    pass_us(between(0, 5 * SECOND));
+    one = still(arg, STREAM);
+    if (one)
+        end(one);
+}
+
+static void is_dead(void *arg)
+{
+    struct descriptor *one;
+
+    pass_us(chance(500) ? 0 : between(0, 20 * MS));
+    one = still(arg, PROCESS);
+    if (!one)
+        return;
+    one->ended = true;
+    changed(one);
+}
+
+/* A process that is killed ends its sockets a moment before it ends itself. */
 void fds_forget(int proc)
 {
-    for (int i = 0; i < FDS; i++)
-        if (fds[i].kind != UNUSED && fds[i].proc == proc)
-            end(&fds[i]);
+    bool child = chance(sim_sockets.inherited);
+
+    sim_sockets.inheritances += child;
+    for (int i = 0; i < FDS; i++) {
+        struct descriptor *one = &fds[i];
+
+        if (one->kind == PROCESS && one->value == (uint64_t)pid_of(proc)) {
+            world_thread(is_dead, named(one));
+        } else if (one->kind == STREAM && one->proc == proc && child) {
+            one->proc = THE_WORLD;
+            world_thread(child_ends, named(one));
+        } else if (one->kind != UNUSED && one->proc == proc) {
+            end(one);
+        }
+    }
 }
 
 static void lose_some(struct descriptor *one)
@@ -333,9 +402,9 @@ WRAPPED(int, connect, int fd, const struct sockaddr *address, socklen_t len)
     other = new_descriptor(STREAM, listener->proc);
     one->kind = STREAM;
     one->peer = fd_of(other);
-    one->peer_proc = other->proc;
+    one->peer_pid = pid_of(other->proc);
     other->peer = fd;
-    other->peer_proc = one->proc;
+    other->peer_pid = pid_of(one->proc);
     listener->backlog[listener->waiting++] = one->peer;
     changed(listener);
     return 0;
@@ -354,7 +423,10 @@ WRAPPED(int, bind, int fd, const struct sockaddr *address, socklen_t len)
     while (i < NAMES && names[i].ino > 0)
         i++;
     assert(i < NAMES);
-    names[i] = (struct name){.ino = ++last_ino, .fd = fd, .number = numbers[fd - FD_FIRST]};
+    names[i] = (struct name){.ino = ++last_ino,
+                             .mode = descriptor_of(fd)->mode,
+                             .fd = fd,
+                             .number = numbers[fd - FD_FIRST]};
     snprintf(names[i].path, sizeof(names[i].path), "%s", path);
     return 0;
 }
@@ -394,7 +466,7 @@ WRAPPED(ssize_t, recv, int fd, void *to, size_t size, int flags)
 
     if (!is_ours(fd))
         return __real_recv(fd, to, size, flags);
-    assert(flags == 0); /* MSG_PEEK would take the byte */
+    assert((flags & ~(MSG_PEEK | MSG_DONTWAIT)) == 0); /* none waits: the sockets are so */
     step();
     one = descriptor_of(fd);
     assert(one->kind == STREAM && size > 0);
@@ -412,6 +484,12 @@ WRAPPED(ssize_t, recv, int fd, void *to, size_t size, int flags)
         sim_sockets.short_reads++;
     }
     memcpy(to, bytes[one - fds] + one->at, n);
+    if (flags & MSG_PEEK)
+        return (ssize_t)n;
+    if (n == one->len) {
+        sim_sockets.joined[one->proc] += one->sends > 1;
+        one->sends = 0;
+    }
     one->len -= n;
     one->at = one->len > 0 ? one->at + n : 0;
     if (one->peer >= 0)
@@ -435,6 +513,7 @@ static void append(struct descriptor *one, const void *from, size_t n)
     }
     memcpy(to + one->at + one->len, from, n);
     one->len += n;
+    one->sends++;
     changed(one);
 }
 
@@ -447,7 +526,9 @@ WRAPPED(ssize_t, send, int fd, const void *from, size_t size, int flags)
         return __real_send(fd, from, size, flags);
     step();
     one = descriptor_of(fd);
-    assert(one->kind == STREAM && size > 0 && (flags & MSG_NOSIGNAL));
+    assert(one->kind == STREAM && (flags & MSG_NOSIGNAL));
+    if (size == 0) /* who is turned away, where there is no memory to say why */
+        return 0;
     if (is_interrupted())
         return failed(EINTR);
     if (one->peer < 0)
@@ -474,7 +555,7 @@ WRAPPED(int, shutdown, int fd, int how)
         return __real_shutdown(fd, how);
     step();
     one = descriptor_of(fd);
-    assert(how == SHUT_RDWR);
+    assert(how == SHUT_RDWR || how == SHUT_WR);
     if (one->peer < 0)
         return failed(ENOTCONN);
     descriptor_of(one->peer)->ended = true;
@@ -489,13 +570,36 @@ WRAPPED(int, getsockopt, int fd, int level, int name, void *value, socklen_t *le
     if (!is_ours(fd))
         return __real_getsockopt(fd, level, name, value, len);
     assert(level == SOL_SOCKET && name == SO_PEERCRED && *len == sizeof(*peer));
-    *peer = (struct ucred){FIRST_PID + descriptor_of(fd)->peer_proc, geteuid(), getegid()};
+    *peer = (struct ucred){descriptor_of(fd)->peer_pid, geteuid(), getegid()};
     return 0;
 }
 
 WRAPPED(pid_t, getpid, void)
 {
-    return ours() ? FIRST_PID + process_now() : __real_getpid();
+    return ours() ? pid_of(process_now()) : __real_getpid();
+}
+
+/* Of all that goes by its number only descriptors of processes are played. */
+WRAPPED(long, syscall, long number, ...)
+{
+    long args[6];
+    va_list list;
+
+    va_start(list, number);
+    for (int i = 0; i < 6; i++)
+        args[i] = va_arg(list, long);
+    va_end(list);
+    if (!ours() || number != SYS_pidfd_open)
+        return __real_syscall(number, args[0], args[1], args[2], args[3], args[4], args[5]);
+    step();
+    for (int proc = 0; proc < PROCS; proc++)
+        if (sim_procs[proc].alive && pid_of(proc) == (pid_t)args[0]) {
+            struct descriptor *one = new_descriptor(PROCESS, process_now());
+
+            one->value = (uint64_t)args[0];
+            return fd_of(one);
+        }
+    return failed(ESRCH);
 }
 
 /* ---- names ------------------------------------------------------------------------------- */
@@ -505,18 +609,26 @@ static bool is_our_path(const char *path)
     return ours() && strncmp(path, FOLDER, sizeof(FOLDER) - 1) == 0;
 }
 
-WRAPPED(int, lstat64, const char *path, struct stat *out)
+static int look_at(const char *path, struct stat *out)
 {
     const struct name *name;
 
-    if (!is_our_path(path))
-        return __real_lstat64(path, out);
     step();
     name = name_of(path);
     if (!name)
         return failed(ENOENT);
-    *out = (struct stat){.st_dev = 1, .st_ino = name->ino, .st_mode = S_IFSOCK | 0600};
+    *out = (struct stat){.st_dev = 1, .st_ino = name->ino, .st_mode = S_IFSOCK | name->mode};
     return 0;
+}
+
+WRAPPED(int, lstat64, const char *path, struct stat *out)
+{
+    return is_our_path(path) ? look_at(path, out) : __real_lstat64(path, out);
+}
+
+WRAPPED(int, stat64, const char *path, struct stat *out)
+{
+    return is_our_path(path) ? look_at(path, out) : __real_stat64(path, out);
 }
 
 WRAPPED(int, unlink, const char *path)
@@ -535,12 +647,24 @@ WRAPPED(int, unlink, const char *path)
 
 WRAPPED(int, chmod, const char *path, mode_t mode)
 {
-    return is_our_path(path) ? 0 : __real_chmod(path, mode);
+    struct name *name;
+
+    if (!is_our_path(path))
+        return __real_chmod(path, mode);
+    step();
+    name = name_of(path);
+    if (!name)
+        return failed(ENOENT);
+    name->mode = mode;
+    return 0;
 }
 
 WRAPPED(int, fchmod, int fd, mode_t mode)
 {
-    return is_ours(fd) ? 0 : __real_fchmod(fd, mode);
+    if (!is_ours(fd))
+        return __real_fchmod(fd, mode);
+    descriptor_of(fd)->mode = mode;
+    return 0;
 }
 
 WRAPPED(int, open64, const char *path, int flags, ...)
@@ -586,6 +710,8 @@ static unsigned looked(const struct descriptor *one)
         if (one->peer < 0 || room_in(descriptor_of(one->peer)) > 0)
             ready |= POLLOUT;
         return ready | (one->peer < 0 ? POLLHUP : 0) | (one->reset ? POLLERR : 0);
+    case PROCESS:
+        return one->ended ? POLLIN : 0;
     case EPOLL:
         for (int i = 0; i < one->watched; i++)
             if (looked(descriptor_of(one->watches[i].fd)) &
@@ -597,13 +723,24 @@ static unsigned looked(const struct descriptor *one)
     }
 }
 
+/* Another thread may have closed it meanwhile. */
+static bool is_open(int fd)
+{
+    const struct descriptor *one = &fds[fd - FD_FIRST];
+
+    assert(fd >= FD_FIRST && fd < FD_FIRST + FDS);
+    return one->kind != UNUSED && one->proc == process_now();
+}
+
 static int look(struct pollfd *all, nfds_t n)
 {
     int ready = 0;
 
     for (nfds_t i = 0; i < n; i++) {
         all[i].revents = 0;
-        if (all[i].fd >= 0)
+        if (all[i].fd >= 0 && !is_open(all[i].fd))
+            all[i].revents = POLLNVAL;
+        else if (all[i].fd >= 0)
             all[i].revents = (short)(looked(descriptor_of(all[i].fd)) &
                                      ((unsigned)all[i].events | POLLHUP | POLLERR));
         ready += all[i].revents != 0;
@@ -675,6 +812,8 @@ WRAPPED(int, epoll_ctl, int epfd, int op, int fd, struct epoll_event *event)
     (void)descriptor_of(fd);
     while (i < epoll->watched && epoll->watches[i].fd != fd)
         i++;
+    if (op == EPOLL_CTL_DEL && i == epoll->watched)
+        return failed(ENOENT);
     assert((op == EPOLL_CTL_ADD) == (i == epoll->watched));
     if (op == EPOLL_CTL_ADD && chance(sim_procs[process_now()].no_memory))
         return failed(ENOMEM);

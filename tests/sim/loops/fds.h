@@ -8,6 +8,8 @@
 #ifndef HAPAX_TESTS_SIM_FDS_H
 #define HAPAX_TESTS_SIM_FDS_H
 
+#include "threads.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,12 +20,17 @@ struct sim_sockets {
     /* 1000ths of calls. */
     unsigned interrupted, in_part, backlog_full, no_descriptor;
     size_t room; /* of one direction, at most ROOM_MAX; 0: that */
+    unsigned inherited; /* 1000ths of kills: a child has the sockets, for a while */
     /* How often it came to that. */
-    unsigned interruptions, short_reads, short_writes, full, refusals, resets, cuts;
+    unsigned interruptions, short_reads, short_writes, full, refusals, resets, cuts, inheritances;
+    unsigned joined[PROCS + 1]; /* by process: it read at once what was sent by several calls */
 };
 extern struct sim_sockets sim_sockets;
 
 /* Cuts a connection of this process, if it has one, at any byte. */
 void sockets_cut(int proc);
+
+/* Which process has let in this connection, and in which of its lives. */
+int sockets_peer(int fd, uint32_t *life);
 
 #endif

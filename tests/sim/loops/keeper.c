@@ -25,6 +25,7 @@
  */
 #include "store/keeper/keeper.h"
 
+#include "base/time.h"
 #include "effects.h"
 #include "fds.h"
 #include "inner.h"
@@ -46,23 +47,27 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define KEEPERS       2 /* at most; these processes are the first ones */
-#define IDS           4 /* that ops are sent about, one by one */
-#define CALLERS       4
-#define BATCH         12
-#define LANE_OPS      48
-#define LONG_BATCH    330 /* READs that are longer together than a keeper's buffer */
-#define CALM_US       (8 * SECOND)
-#define CALM_WAIT_US  (3500 * MS) /* so long it takes until all is well: a slow sync ends */
-#define CALM_LEAST_US (6 * SECOND)
-#define REST_US       (600 * SECOND)
-#define DRAIN_US      (60 * SECOND)
-#define SLACK_US      (300 * MS)
-#define JUDGED        8192
-#define PUTS          1024
-#define UNSURE        4096
-#define UNDONE        256
-#define PATH          "/sim/keeper.sock"
+#define KEEPERS        2 /* at most; these processes are the first ones */
+#define IDS            4 /* that ops are sent about, one by one */
+#define CALLERS        4
+#define BATCH          12
+#define LANE_OPS       48
+#define LONG_BATCH     330 /* READs that are longer together than a keeper's buffer */
+#define CALM_US        (8 * SECOND)
+#define CALM_WAIT_US   (3500 * MS) /* so long it takes until all is well: a slow sync ends */
+#define CALM_LEAST_US  (6 * SECOND)
+#define REST_US        (600 * SECOND)
+#define DRAIN_US       (60 * SECOND)
+#define SLACK_US       (300 * MS)
+#define OPEN_MS        2000 /* for a keeper that does not greet */
+#define HOOK_MS        50
+#define LANE_MS        300 /* of who takes answers back */
+#define HANDLER_LEASES 3
+#define JUDGED         8192
+#define PUTS           1024
+#define UNSURE         4096
+#define UNDONE         256
+#define PATH           "/sim/keeper.sock"
 
 #define MARKS(X)                                                                                   \
     X(killed)                                                                                      \
@@ -82,6 +87,7 @@
     X(stranger)                                                                                    \
     X(stranger_hung_up)                                                                            \
     X(lane)                                                                                        \
+    X(requests_at_once)                                                                            \
     X(long_request)                                                                                \
     X(informed)                                                                                    \
     X(verdict)                                                                                     \
@@ -153,7 +159,7 @@ static struct world {
     struct put puts[PUTS];
     int puts_most; /* places that were used */
     uint64_t puts_n;
-    struct name unsure[UNSURE]; /* of which an answer was not had */
+    struct name unsure[UNSURE]; /* that may change a record, and whose answer was not had */
     int unsure_n;
     struct name undone[UNDONE]; /* told to be surely not applied, and not asked again; a ring */
     uint64_t undone_n;
@@ -343,6 +349,8 @@ static void told(const struct put *put, const struct hapax_op *op)
         violate("op %d of id %02x is told %s", (int)op->kind, op->id.bytes[0],
                 hapax_error_name(op->error));
     mark(MARK_indeterminate);
+    if (op->kind == HAPAX_OP_READ)
+        return;
     if (w.unsure_n == UNSURE)
         violate("over %d ops without an answer", UNSURE);
     else if (!was_unsure(op))
@@ -387,6 +395,26 @@ WRAPPED(struct hapax__asking *, hapax__link_take, struct hapax__link *link)
     return asking;
 }
 
+/* ---- time -------------------------------------------------------------------------------- */
+
+/* When a call of the product began. */
+struct since {
+    int64_t at_us, stopped_us;
+};
+
+static struct since since_now(void)
+{
+    return (struct since){sim_now_us, sim_procs[process_now()].stopped_us};
+}
+
+static void check_time(const struct since *since, int64_t most_ms, const char *what)
+{
+    int64_t stopped_us = sim_procs[process_now()].stopped_us - since->stopped_us;
+
+    if (sim_now_us - since->at_us > most_ms * MS + SLACK_US + stopped_us)
+        violate("%s takes %lld ms", what, (long long)((sim_now_us - since->at_us) / MS));
+}
+
 /* ---- handlers ---------------------------------------------------------------------------- */
 
 /* Until this time, or until the handler sees that its claim is lost. */
@@ -407,9 +435,10 @@ static bool works(const struct hapax_attempt *attempt, int64_t us, bool ignores)
 static enum hapax_class handle(struct hapax_attempt *attempt, void *arg)
 {
     struct key *key = arg;
-    struct run *run = effects_run((int)(key - effects.keys), attempt);
+    struct run *run = effects_run((int)(key - effects.keys), hapax_attempt_fence(attempt));
     int64_t lease_us = w.policy.lease_ms * MS;
-    int64_t long_us = chance(w.slow) ? between(0, 3 * lease_us) : between(0, lease_us / 8);
+    int64_t long_us =
+        chance(w.slow) ? between(0, HANDLER_LEASES * lease_us) : between(0, lease_us / 8);
     enum hapax_class cls = effects_class(key);
     bool ignores = chance(w.ignores);
     char body[32];
@@ -440,7 +469,7 @@ static enum hapax_class handle(struct hapax_attempt *attempt, void *arg)
 static enum hapax_class hook(struct hapax_attempt *attempt, void *arg)
 {
     mark(MARK_hook);
-    pass_us(between(0, 50 * MS));
+    pass_us(between(0, HOOK_MS * MS));
     if (!play_calm && chance(w.hook_unsure))
         return HAPAX_CLASS_UNKNOWN;
     return effects_hook(arg, attempt);
@@ -486,17 +515,26 @@ static void check_answer(const struct hapax_answer *answer, int key)
         violate("key %d is answered %d", key, (int)answer->kind);
 }
 
+/* Who calls waits for another caller, for the store before and after, and for handler and hook. */
+static int64_t call_most_ms(void)
+{
+    return w.policy.wait_ms + w.policy.timeout_ms + w.policy.save_wait_ms +
+           2 * HANDLER_LEASES * w.policy.lease_ms + HOOK_MS;
+}
+
 static void call(struct hapax *h, int key)
 {
     char name[16], text[HAPAX_TEXT_MAX];
     struct hapax_request request = {.scope = hapax_str("Q")};
     struct hapax_answer answer;
     bool in_calm = play_calm;
+    struct since since = since_now();
     enum hapax_error error;
 
     snprintf(name, sizeof(name), "op-%d", key);
     request.key = hapax_str(name);
     error = hapax_execute(h, &w.policy, &request, handle, hook, &effects.keys[key], &answer, text);
+    check_time(&since, call_most_ms(), "a call");
     if (error == HAPAX_ERR_NOMEM)
         return;
     if (error != HAPAX_ERR_NONE)
@@ -507,11 +545,6 @@ static void call(struct hapax *h, int key)
     if (in_calm && is_last_word(&answer, &effects.keys[key]))
         w.ended[key] = true;
     hapax_answer_release(&answer);
-}
-
-static bool is_told_to_stop(int proc)
-{
-    return stops[proc].at_us > 0;
 }
 
 struct calls {
@@ -525,9 +558,9 @@ static void *caller_main(void *arg)
     const struct calls *calls = arg;
     int proc = process_now();
 
-    while (!is_told_to_stop(proc)) {
+    while (!play_is_told_to_stop(proc)) {
         pass_us(between(0, chance(500) ? 5 * MS : 300 * MS));
-        if (!is_told_to_stop(proc))
+        if (!play_is_told_to_stop(proc))
             call(calls->h, (int)between(0, effects.keys_count - 1));
     }
     return NULL;
@@ -545,7 +578,7 @@ static void *calls_main(void *arg)
         if (error != HAPAX_ERR_UNAVAILABLE && error != HAPAX_ERR_NOMEM)
             violate("a client does not begin: %.100s", text);
         pass_us(between(10 * MS, 500 * MS));
-        if (is_told_to_stop(proc))
+        if (play_is_told_to_stop(proc))
             return NULL;
     }
     sim_procs[proc].no_memory = play_calm ? 0 : w.no_memory;
@@ -664,16 +697,13 @@ static void check_served(const struct hapax_store *store, const struct hapax_op 
 
 static void run_ops(struct hapax_store *store, struct hapax_op *ops, size_t n)
 {
-    const struct process *process = &sim_procs[process_now()];
-    int64_t begun_us = sim_now_us, stopped_us = process->stopped_us;
-    int64_t most_us = w.timeout_ms * MS + SLACK_US;
+    struct since since = since_now();
     uint32_t served = serves();
 
     (void)hapax_store_run(store, ops, n);
     if (served > 0 && served == serves())
         check_served(store, ops, n);
-    if (sim_now_us - begun_us > most_us + process->stopped_us - stopped_us)
-        violate("ops take %lld ms", (long long)((sim_now_us - begun_us) / MS));
+    check_time(&since, w.timeout_ms, "a batch");
     for (size_t i = 0; i < n; i++)
         if (ops[i].kind == HAPAX_OP_RESOLVE && ops[i].resolve == HAPAX_RESOLVE_FORGET &&
             ops[i].verdict == HAPAX_OK)
@@ -696,11 +726,34 @@ static void run_many(struct hapax_store *store)
     free(ops);
 }
 
+/* What a check tells. */
 static void line(void *arg, bool danger, const char *text)
 {
-    (void)arg, (void)danger;
+    bool *open = arg;
+
+    (void)danger;
     say("INFO %s", text);
     mark(MARK_informed);
+    *open |= strstr(text, "is open to ") != NULL;
+}
+
+static void run_check(struct hapax_store *store)
+{
+    struct since since = since_now();
+    uint32_t served = serves();
+    bool open = false;
+    enum hapax_error error = hapax_store_check(store, line, &open);
+
+    check_time(&since, w.timeout_ms, "a check");
+    if (error != HAPAX_ERR_NONE)
+        say("INFO is not had: %s", hapax_store_text(store));
+    if (served == 0 || served != serves())
+        return;
+    if (error != HAPAX_ERR_NONE && !w.cut_in_calm)
+        violate("a check fails though a keeper serves: %.80s", hapax_store_text(store));
+    if (error == HAPAX_ERR_NONE && open != ((w.options.mode & 022) != 0))
+        violate("the socket's mode is %o, and a check says %s", w.options.mode,
+                open ? "that others may connect" : "nothing");
 }
 
 static void run_some(struct hapax_store *store, struct claims *claims)
@@ -708,16 +761,13 @@ static void run_some(struct hapax_store *store, struct claims *claims)
     struct hapax_op ops[BATCH];
     char bodies[BATCH][32];
     size_t n = chance(300) ? 1 : (size_t)between(1, BATCH);
-    enum hapax_error error;
 
     if (chance(5)) {
         run_many(store);
         return;
     }
     if (chance(50)) {
-        error = hapax_store_check(store, line, NULL);
-        if (error != HAPAX_ERR_NONE && error != HAPAX_ERR_UNAVAILABLE)
-            say("INFO is not had: %s", hapax_store_text(store));
+        run_check(store);
         return;
     }
     for (size_t i = 0; i < n; i++)
@@ -729,9 +779,12 @@ struct lane_op {
     struct hapax__job job; /* first */
     bool busy;
     uint32_t served;
+    struct since since;
     char body[32];
 };
 
+/* A job waits for those that its lane has begun, each for a timeout at most: for the requests under
+ * way, and for those that wait for them. */
 static void take_back(struct hapax__job *job, const struct hapax_store *store)
 {
     while (job) {
@@ -740,6 +793,7 @@ static void take_back(struct hapax__job *job, const struct hapax_store *store)
         job = job->next;
         if (one->served > 0 && one->served == serves())
             check_served(store, &one->job.op, 1);
+        check_time(&one->since, 3 * w.timeout_ms + LANE_MS, "an op of a lane");
         free(one->job.memory);
         one->busy = false;
     }
@@ -756,6 +810,7 @@ static void submit_some(struct hapax__lane *lane, struct lane_op *ops, struct cl
         ops[i].job.op = draw_op(claims, ops[i].body);
         ops[i].busy = true;
         ops[i].served = serves();
+        ops[i].since = since_now();
         ops[i].job.next = first;
         first = &ops[i].job;
     }
@@ -779,8 +834,12 @@ static void run_lane(struct hapax_store *store, struct claims *claims)
         hapax_store_close(store);
         return;
     }
-    for (int64_t i = between(1, 200); i > 0 && !is_told_to_stop(process_now()); i--) {
+    for (int64_t i = between(1, 200); i > 0 && !play_is_told_to_stop(process_now()); i--) {
         submit_some(lane, ops, claims);
+        if (chance(200)) { /* a request behind it, before the keeper reads either */
+            pass_us(between(0, MS));
+            submit_some(lane, ops, claims);
+        }
         one = (struct pollfd){.fd = hapax__lane_fd(lane), .events = POLLIN};
         (void)poll(&one, 1, (int)between(0, 100));
         take_back(hapax__lane_reap(lane), store);
@@ -796,12 +855,17 @@ static void *ops_main(void *arg)
     struct hapax_store *store;
     char text[HAPAX_TEXT_MAX];
     int proc = process_now();
+    enum hapax_error error;
+    struct since since;
 
     (void)arg;
     draw_bytes(&claims, sizeof(claims));
-    while (!is_told_to_stop(proc)) {
+    while (!play_is_told_to_stop(proc)) {
         pass_us(between(0, 200 * MS));
-        if (hapax_store_open(&store, w.uri, text) != HAPAX_ERR_NONE) {
+        since = since_now();
+        error = hapax_store_open(&store, w.uri, text);
+        check_time(&since, hapax__least(OPEN_MS, w.timeout_ms), "an open");
+        if (error != HAPAX_ERR_NONE) {
             pass_us(between(0, SECOND));
             continue;
         }
@@ -809,7 +873,7 @@ static void *ops_main(void *arg)
             run_lane(store, &claims);
             continue;
         }
-        for (int64_t i = between(1, 200); i > 0 && !is_told_to_stop(proc); i--) {
+        for (int64_t i = between(1, 200); i > 0 && !play_is_told_to_stop(proc); i--) {
             pass_us(between(0, 100 * MS));
             run_some(store, &claims);
         }
@@ -820,62 +884,31 @@ static void *ops_main(void *arg)
 
 /* ---- strangers --------------------------------------------------------------------------- */
 
-/* Says a part of a greeting, or what is none, and stands still until the keeper hangs up. */
-static void stand_still(int fd)
-{
-    uint8_t said[16] = {11, 0, 0, 0, HAPAX__FRAME_HELLO}, got;
-    int keeper = sim_disk_of();
-    struct process before = keeper >= 0 ? sim_procs[keeper] : (struct process){0};
-    int64_t patience_ms = w.options.patience_ms > 0 ? w.options.patience_ms : 30000;
-    struct pollfd one = {.fd = fd, .events = POLLIN};
-    int64_t begun_us = sim_now_us, until_us = begun_us + (patience_ms + 3000) * MS;
-    ssize_t n = 1;
-
-    mark(MARK_stranger);
-    if (chance(200))
-        draw_bytes(said, sizeof(said));
-    (void)!send(fd, said, (size_t)between(1, HAPAX__FRAME_HEAD + HAPAX__FRAME_HELLO_SIZE - 1),
-                MSG_NOSIGNAL);
-    while (sim_now_us < until_us && !is_told_to_stop(process_now()) && n != 0) {
-        (void)poll(&one, 1, 100);
-        n = recv(fd, &got, 1, 0);
-    }
-    if (n == 0)
-        mark(MARK_stranger_hung_up);
-    else if (keeper >= 0 && sim_now_us >= until_us && sim_disk_of() == keeper &&
-             w.served[keeper] == before.life && sim_procs[keeper].life == before.life &&
-             before.stopped_until_us <= begun_us &&
-             sim_procs[keeper].stopped_us == before.stopped_us && stops[keeper].at_us == 0)
-        violate("a stranger stands still, and the keeper does not hang up");
-}
-
+/* Says a part of a greeting, or what is none. */
 static void *stranger_main(void *arg)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = PATH};
-    int proc = process_now(), fd;
+    int64_t patience_ms = w.options.patience_ms > 0 ? w.options.patience_ms : 30000;
+    int proc = process_now();
 
     (void)arg;
-    while (!is_told_to_stop(proc)) {
+    while (!play_is_told_to_stop(proc)) {
+        uint8_t says[16] = {11, 0, 0, 0, HAPAX__FRAME_HELLO};
+        bool came;
+
         pass_us(between(0, 2 * SECOND));
-        fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        if (fd < 0)
-            continue;
-        if (connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0)
-            stand_still(fd);
-        close(fd);
+        if (chance(200))
+            draw_bytes(says, sizeof(says));
+        if (play_stranger(&came, PATH, says,
+                          (size_t)between(1, HAPAX__FRAME_HEAD + HAPAX__FRAME_HELLO_SIZE - 1),
+                          patience_ms * MS))
+            mark(MARK_stranger_hung_up);
+        if (came)
+            mark(MARK_stranger);
     }
     return NULL;
 }
 
 /* ---- processes --------------------------------------------------------------------------- */
-
-static void wait_for_stop(int proc)
-{
-    struct pollfd stop = {.fd = stops[proc].fd, .events = POLLIN};
-
-    while (poll(&stop, 1, -1) <= 0)
-        ;
-}
 
 static void keeper_main(int proc)
 {
@@ -886,7 +919,7 @@ static void keeper_main(int proc)
 
     stops[proc].fd = eventfd(0, 0);
     while ((error = hapax_store_open(&store, "disk:", text)) != HAPAX_ERR_NONE &&
-           !is_told_to_stop(proc)) {
+           !play_is_told_to_stop(proc)) {
         if (error == HAPAX_ERR_REFUSED)
             mark(MARK_second_keeper);
         pass_us(between(1 * MS, 100 * MS));
@@ -897,7 +930,7 @@ static void keeper_main(int proc)
         if (error == HAPAX_ERR_NONE) {
             w.served[proc] = sim_procs[proc].life;
             sim_procs[proc].no_memory = play_calm ? 0 : w.no_memory;
-            wait_for_stop(proc);
+            play_wait_for_stop(proc);
             hapax__keeper_stop(server);
         } else {
             if (error != HAPAX_ERR_NOMEM && error != HAPAX_ERR_UNAVAILABLE)
@@ -958,24 +991,15 @@ static void over(int proc, bool killed)
 
 static void happens(int proc)
 {
-    struct process *process = &sim_procs[proc];
-
-    if (chance(w.kills) && process->alive) {
-        if (chance(500))
-            process->dies_in = between(1, chance(500) ? 300 : 5000);
-        else
-            process_kill(proc);
-    }
-    if (sim_disk_of() == proc && sim_disk_waits() && chance(w.powers))
-        process_kill(proc); /* by chance alone power is rarely cut just then */
-    if (chance(w.stops) && process->alive) {
+    play_kill(proc, w.kills);
+    if (sim_disk_waits() && sim_disk_of() >= 0 && chance(w.powers))
+        process_kill(sim_disk_of()); /* by chance alone power is rarely cut just then */
+    if (chance(w.stops) && sim_procs[proc].alive) {
         mark(MARK_stopped);
         process_stop(proc, between(10 * MS, 4 * w.policy.lease_ms * MS));
     }
-    if (chance(w.ends)) {
+    if (chance(w.ends) && play_stop(proc))
         mark(MARK_told_to_stop);
-        play_stop(proc);
-    }
     for (int i = 0; i < 4 && chance(w.cuts); i++)
         sockets_cut((int)between(0, w.play.procs_count - 1));
     if (chance(w.jumps))
@@ -995,7 +1019,8 @@ static void calm(void)
     marks[MARK_sync_failed] += sim_store.syncs_failed;
     sim_sockets.interrupted = sim_sockets.in_part = sim_sockets.backlog_full =
         sim_sockets.no_descriptor = 0;
-    sim_store.refused = sim_store.reply_lost = sim_store.sync_failed = sim_store.sync_slow = 0;
+    sim_store.refused = sim_store.reply_lost = sim_store.sync_failed = sim_store.sync_slow =
+        sim_store.judge_slow = 0;
 }
 
 static bool is_over(void)
@@ -1024,21 +1049,6 @@ static void cutter(void *arg)
     }
 }
 
-static void draw_policy(void)
-{
-    hapax_policy_init(&w.policy);
-    w.policy.lease_ms = between(100, 1500);
-    w.policy.attempts_max = chance(300) ? (uint32_t)between(1, 5) : 0;
-    w.policy.on_expired =
-        (enum hapax_on_expired)between(HAPAX_EXPIRED_RERUN, HAPAX_EXPIRED_RECONCILE);
-    w.policy.on_failed = (enum hapax_on_failed)(chance(500)   ? 0
-                                                : chance(500) ? HAPAX_FAILED_RETRY
-                                                              : HAPAX_FAILED_HOLD);
-    w.policy.wait_ms = between(0, 1000);
-    w.policy.timeout_ms = between(50, 2000);
-    w.policy.save_wait_ms = between(0, 2000);
-}
-
 static void draw_faults(void)
 {
     bool all = chance(200);
@@ -1062,11 +1072,14 @@ static void draw_faults(void)
     sim_store.reply_lost = play_rate(all, 50);
     sim_store.sync_failed = play_rate(all, 100);
     sim_store.sync_slow = play_rate(all, 10);
+    sim_store.judge_slow = play_rate(all, 20);
     sim_store.drift = (int)between(-8, 8);
 }
 
 static void draw_world(void)
 {
+    static const unsigned modes[] = {0, 0600, 0660, 0666};
+
     memset(&w, 0, sizeof(w));
     w.keepers_count = (int)between(1, KEEPERS);
     w.play = (struct play){.procs_count = w.keepers_count + (int)between(1, PROCS - KEEPERS),
@@ -1078,7 +1091,7 @@ static void draw_world(void)
                            .calm = calm,
                            .is_over = is_over,
                            .not_over = not_over};
-    draw_policy();
+    play_policy(&w.policy);
     draw_faults();
     effects_draw(&w.policy, (int)between(1, KEYS), "Q");
     for (int i = 0; i < effects.keys_count; i++)
@@ -1087,6 +1100,7 @@ static void draw_world(void)
     snprintf(w.uri, sizeof(w.uri), "unix:" PATH "?timeout=%lldms", (long long)w.timeout_ms);
     w.options =
         (struct hapax__keeper_options){.path = PATH,
+                                       .mode = modes[between(0, 3)],
                                        .clients_max = chance(200) ? (uint32_t)between(2, 6) : 0,
                                        .patience_ms = chance(300) ? between(200, 2000) : 0};
     w.cut_in_calm = chance(300);
@@ -1105,6 +1119,8 @@ static void schedule(uint64_t seed)
         world_thread(cutter, NULL);
     play_run(&w.play);
     marks[MARK_second_effect] += effects.again;
+    for (int p = 0; p < w.keepers_count; p++)
+        marks[MARK_requests_at_once] += sim_sockets.joined[p];
 }
 
 int main(int argc, char **argv)

@@ -1,8 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "play.h"
 
+#include "fds.h"
+
+#include <assert.h>
+#include <poll.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
+
+#define SLACK_US (3 * SECOND) /* of a server that hangs up */
 
 struct stop stops[PROCS];
 bool play_calm, play_stopping;
@@ -12,6 +21,30 @@ static const struct play *now;
 unsigned play_rate(bool all, unsigned most)
 {
     return all || chance(500) ? (unsigned)between(0, most) : 0;
+}
+
+void play_policy(struct hapax_policy *out)
+{
+    hapax_policy_init(out);
+    out->lease_ms = between(100, 1500);
+    out->attempts_max = chance(300) ? (uint32_t)between(1, 5) : 0;
+    out->on_expired = (enum hapax_on_expired)between(HAPAX_EXPIRED_RERUN, HAPAX_EXPIRED_RECONCILE);
+    out->on_failed = (enum hapax_on_failed)(chance(500)   ? 0
+                                            : chance(500) ? HAPAX_FAILED_RETRY
+                                                          : HAPAX_FAILED_HOLD);
+    out->wait_ms = between(0, 1000);
+    out->timeout_ms = between(50, 2000);
+    out->save_wait_ms = between(0, 2000);
+}
+
+void play_kill(int proc, unsigned rate)
+{
+    if (!chance(rate) || !sim_procs[proc].alive)
+        return;
+    if (chance(500))
+        sim_procs[proc].dies_in = between(1, chance(500) ? 300 : 5000);
+    else
+        process_kill(proc);
 }
 
 static void begin(int proc)
@@ -36,16 +69,92 @@ void play_over(int proc)
         world_thread(begin_again, (void *)(intptr_t)proc);
 }
 
-void play_stop(int proc)
+bool play_stop(int proc)
 {
     struct stop *stop = &stops[proc];
     uint64_t one = 1;
 
     if (!sim_procs[proc].alive || stop->fd == 0 || stop->at_us > 0)
-        return;
+        return false;
     say("        STOP p%d", proc);
     stop->at_us = sim_now_us;
     (void)!write(stop->fd, &one, sizeof(one));
+    return true;
+}
+
+bool play_stopped(int proc, bool killed)
+{
+    return !killed && !play_stopping && stops[proc].at_us > 0;
+}
+
+bool play_is_told_to_stop(int proc)
+{
+    return stops[proc].at_us > 0;
+}
+
+void play_wait_for_stop(int proc)
+{
+    struct pollfd stop = {.fd = stops[proc].fd, .events = POLLIN};
+
+    while (poll(&stop, 1, -1) <= 0)
+        ;
+}
+
+static bool has_served(int server, const struct process *before, int64_t since_us)
+{
+    const struct process *now_it_is = &sim_procs[server];
+
+    return now_it_is->alive && now_it_is->life == before->life &&
+           before->stopped_until_us <= since_us && now_it_is->stopped_us == before->stopped_us &&
+           !play_is_told_to_stop(server);
+}
+
+/* Takes a byte that it has looked at before. Returns as recv(). */
+static ssize_t take_byte(int fd)
+{
+    uint8_t seen = 0, got = 0;
+    ssize_t n = recv(fd, &seen, 1, MSG_PEEK | MSG_DONTWAIT);
+
+    if (n > 0)
+        n = recv(fd, &got, 1, 0);
+    assert(n <= 0 || got == seen);
+    return n;
+}
+
+bool play_stranger(bool *came, const char *path, const void *says, size_t size, int64_t patience_us)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct pollfd one = {.fd = fd, .events = POLLIN};
+    int64_t begun_us = sim_now_us, until_us = begun_us + patience_us + SLACK_US;
+    unsigned cuts = sim_sockets.cuts;
+    bool served = false;
+    ssize_t n = 1;
+
+    *came = false;
+    if (fd < 0)
+        return false;
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
+    if (connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0) {
+        uint32_t life;
+        int server = sockets_peer(fd, &life);
+        struct process before = sim_procs[server];
+
+        *came = true;
+        say("STRANGER says %zu bytes", size);
+        (void)!send(fd, says, size, MSG_NOSIGNAL);
+        while (sim_now_us < until_us && !play_is_told_to_stop(process_now()) && n != 0) {
+            if (!play_calm) /* it may be let in late */
+                until_us = sim_now_us + patience_us + SLACK_US;
+            (void)poll(&one, 1, 100);
+            n = take_byte(fd);
+        }
+        served = before.life == life && has_served(server, &before, begun_us);
+        if (n != 0 && served && sim_now_us >= until_us)
+            violate("a stranger stands still, and nobody hangs up");
+    }
+    close(fd);
+    return n == 0 && served && cuts == sim_sockets.cuts && sim_now_us >= begun_us + patience_us;
 }
 
 static void chaos(void *arg)
@@ -89,7 +198,7 @@ static void stop_all(void *arg)
 {
     (void)arg;
     for (int p = 0; p < now->procs_count; p++)
-        play_stop(p);
+        (void)play_stop(p);
 }
 
 static bool any_alive(void)

@@ -8,6 +8,10 @@
 
 #include "threads.h"
 
+#include <hapax/hapax.h>
+
+#include <stddef.h>
+
 struct play {
     int procs_count;
     int64_t calm_us; /* when it begins */
@@ -32,8 +36,25 @@ extern bool play_calm, play_stopping;
 /* A rate: one seed in five has everything, the others have each thing, or not. */
 unsigned play_rate(bool all, unsigned most);
 
-/* Tells a process to stop. */
-void play_stop(int proc);
+/* Draws a policy whose times suit a seed. */
+void play_policy(struct hapax_policy *out);
+
+/* Kills a process, at this rate: at once, or in one of its next calls. */
+void play_kill(int proc, unsigned rate);
+
+/* Tells a process to stop. False: it is not there yet, or was told. */
+bool play_stop(int proc);
+
+/* Whether a process that is over has ended as it was told to, before all are. */
+bool play_stopped(int proc, bool killed);
+bool play_is_told_to_stop(int proc);
+void play_wait_for_stop(int proc);
+
+/* Connects to `path`, says these bytes, and stands still until the server hangs up, or in the calm
+ * should have: 3 s after its patience. Whether the server served all the while, and has hung up
+ * when its patience was over. *came: whether there was a connection. */
+bool play_stranger(bool *came, const char *path, const void *says, size_t size,
+                   int64_t patience_us);
 
 /* A process is over, and begins anew unless all stop: for process_over. */
 void play_over(int proc);

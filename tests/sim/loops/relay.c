@@ -653,6 +653,8 @@ static void over(int proc, bool killed)
 {
     if (killed)
         mark(MARK_killed);
+    if (play_stopped(proc, killed))
+        mark(MARK_drained);
     w.links[proc].listens = false;
     play_over(proc);
 }
@@ -661,16 +663,13 @@ static void over(int proc, bool killed)
 
 static void something_happens(int proc)
 {
-    if (chance(w.kills) && sim_procs[proc].alive)
-        sim_procs[proc].dies_in = between(1, 300);
+    play_kill(proc, w.kills);
     if (chance(w.stops) && sim_procs[proc].alive) {
         mark(MARK_stopped);
         process_stop(proc, between(10 * MS, 6 * SECOND));
     }
-    if (chance(w.drains)) {
-        mark(MARK_drained);
-        play_stop(proc);
-    }
+    if (chance(w.drains))
+        (void)play_stop(proc);
     if (chance(w.outages)) {
         say("        DATABASE AWAY");
         w.database_down_until_us = sim_now_us + between(10 * MS, 5 * SECOND);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RECORDS   64
+#define RECORDS   128
 #define BYTES     512
 #define EPOCH_US  INT64_C(1700000000000000)
 #define REPLY_US  (40 * MS) /* how long a handle waits for a reply */
@@ -248,8 +248,11 @@ static enum hapax_error store_open(struct hapax_store **out, const char *uri,
 
 static enum hapax_error check(struct hapax_store *store, hapax_say *to, void *arg)
 {
-    (void)store, (void)to, (void)arg;
-    return HAPAX_ERR_NONE;
+    (void)to, (void)arg;
+    pass_us(between(50, 3 * MS));
+    return is_down() || chance(sim_store.refused)
+               ? hapax_store_fail(store, HAPAX_ERR_UNAVAILABLE, "it cannot be asked")
+               : HAPAX_ERR_NONE;
 }
 
 static void store_close(struct hapax_store *store)
@@ -330,12 +333,19 @@ unsigned sim_disk_dead(bool power)
 static enum hapax_error disk_open(struct hapax_store **out, const char *uri,
                                   char text[HAPAX_TEXT_MAX])
 {
+    enum hapax_error error;
+
     step();
     if (disk.open)
         return hapax__fail(text, HAPAX_ERR_REFUSED, "another process has it");
-    disk.open = store_open(out, uri, text) == HAPAX_ERR_NONE;
+    disk.open = true;
     disk.proc = process_now();
-    return disk.open ? HAPAX_ERR_NONE : HAPAX_ERR_NOMEM;
+    pass_us(between(0, 200 * MS)); /* its log is read */
+    error = chance(sim_store.refused)
+                ? hapax__fail(text, HAPAX_ERR_UNAVAILABLE, "its log cannot be read")
+                : store_open(out, uri, text);
+    disk.open = error == HAPAX_ERR_NONE;
+    return error;
 }
 
 static enum hapax_error disk_judge(struct hapax_store *store, struct hapax_op *ops, size_t n,
@@ -344,6 +354,7 @@ static enum hapax_error disk_judge(struct hapax_store *store, struct hapax_op *o
     enum hapax_error error = HAPAX_ERR_NONE;
 
     sim_store.batches++;
+    pass_us(chance(sim_store.judge_slow) ? between(0, SECOND / 2) : between(0, MS / 2));
     if (chance(sim_store.refused) || disk.undo_n + n > UNDOS)
         return fail(store, ops, n, HAPAX_ERR_UNAVAILABLE);
     for (size_t i = 0; i < n; i++) {
@@ -355,6 +366,7 @@ static enum hapax_error disk_judge(struct hapax_store *store, struct hapax_op *o
         if (!hapax__store_keep(store, &ops[i]))
             error = HAPAX_ERR_INDETERMINATE;
     }
+    pass_us(between(0, 100));
     if (!chance(sim_store.reply_lost))
         return error;
     for (size_t i = 0; i < n; i++)
@@ -401,6 +413,7 @@ static enum hapax_error disk_run(struct hapax_store *store, struct hapax_op *ops
 
 static void disk_close(struct hapax_store *store)
 {
+    pass_us(between(0, 50 * MS));
     synced(disk.number);
     disk.open = false;
     free(store);

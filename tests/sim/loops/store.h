@@ -20,8 +20,8 @@ struct sim_store {
     int64_t jump_us; /* of its clock */
     int drift; /* in 1024ths */
     uint64_t batches;
-    /* Of `disk:`, 1000ths: of syncs that fail, and that take long. */
-    unsigned sync_failed, sync_slow;
+    /* Of `disk:`, 1000ths: of syncs that fail, and that take long, and of batches that do. */
+    unsigned sync_failed, sync_slow, judge_slow;
     unsigned syncs_failed; /* how often it came to that */
 };
 extern struct sim_store sim_store;

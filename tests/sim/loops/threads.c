@@ -4,6 +4,7 @@
 #include "inner.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <setjmp.h>
@@ -19,9 +20,13 @@
 
 #define THREADS    128
 #define STACK      (128u << 10)
-#define MEMORY     ((size_t)96 << 20) /* of one life of a process */
-#define FILLED     ((size_t)4 << 10) /* so much of a block is overwritten, and its end */
-#define STEPS_MAX  2000000u
+#define MEMORY     ((size_t)96 << 20) /* of one life of a process, at once */
+#define PAGE       ((size_t)4 << 10)
+#define FILLED     PAGE /* so much of a block is overwritten, and its end */
+#define REUSED     ((size_t)1 << 20) /* in one seed of ten, freed memory is given out behind this */
+#define REUSES_MAX 64u /* blocks that are looked at then */
+#define STEPS_MAX  500000u /* calls in STEPS_US */
+#define STEPS_US   (10 * SECOND)
 #define CLOCKS_MAX 100000u
 #define EPOCH_US   INT64_C(1700000000000000)
 #define NEVER      INT64_MAX
@@ -61,9 +66,14 @@ static uint32_t lives[THREADS]; /* which thread of this number it is */
 static struct thread *running;
 static jmp_buf scheduler;
 static uint8_t *stacks;
+static int stacks_used; /* since they were cleared */
 static uint8_t *memory[PROCS];
 static size_t memory_used[PROCS];
+static size_t memory_dirty[PROCS]; /* so much of it was used since the program began */
+static size_t memory_at[PROCS]; /* where the next freed block is looked for */
+static size_t reused_from; /* once so much of it is used, freed blocks are given out again */
 static unsigned steps, clocks; /* calls; looks at a clock in one turn */
+static int64_t steps_since_us;
 
 /* ---- chance, rules ----------------------------------------------------------------------- */
 
@@ -199,6 +209,10 @@ void step(void)
     if (!running || running->proc == THE_WORLD)
         return;
     process = &sim_procs[running->proc];
+    if (sim_now_us - steps_since_us >= STEPS_US) {
+        steps = 0;
+        steps_since_us = sim_now_us;
+    }
     if (++steps > STEPS_MAX)
         violate("a loop turns for ever");
     if (process->dies_in > 0 && --process->dies_in == 0) {
@@ -228,6 +242,8 @@ static struct thread *new_thread(int proc, void *(*run)(void *), void *arg)
     while (i < THREADS && threads[i].used)
         i++;
     assert(i < THREADS);
+    if (stacks_used <= i)
+        stacks_used = i + 1;
     threads[i] = (struct thread){
         .used = true, .proc = proc, .wake_us = sim_now_us + between(0, 50), .run = run, .arg = arg};
     lives[i]++;
@@ -282,8 +298,9 @@ void threads_run(int64_t until_us)
             break;
         if (sim_now_us < due_of(next))
             sim_now_us = due_of(next);
-        sim_hash = (sim_hash ^ (uint64_t)sim_now_us ^ (uint64_t)(next - threads) << 56) *
-                   UINT64_C(0x100000001b3);
+        sim_hash =
+            (sim_hash ^ (uint64_t)sim_now_us ^ (uint64_t)(next - threads) << 56 ^ sim_random) *
+            UINT64_C(0x100000001b3);
         next->wake_us = NEVER;
         enter(next);
         if (next->ended && next->used && next->proc == THE_WORLD)
@@ -291,6 +308,125 @@ void threads_run(int64_t until_us)
     }
     if (!sim_failed && sim_now_us < until_us && until_us != NEVER)
         sim_now_us = until_us;
+}
+
+/* ---- memory ------------------------------------------------------------------------------ */
+
+/* What stands before each block. */
+struct block {
+    _Alignas(16) uint32_t size;
+    uint32_t whole; /* to the next one */
+    bool freed;
+};
+
+static struct block *block_at(int proc, size_t at)
+{
+    return (struct block *)(void *)(memory[proc] + at);
+}
+
+/* The whole of a large block would take most of the time. */
+static void fill(uint8_t *at, size_t size, int with)
+{
+    if (size <= 2 * FILLED) {
+        memset(at, with, size);
+        return;
+    }
+    memset(at, with, FILLED);
+    memset(at + size - FILLED, with, FILLED);
+}
+
+/* As fill(), for a new block. What lies between is 0, whatever was there before (dirty: or
+ * something was), and no page of it is touched. */
+static void renew(uint8_t *at, size_t size, int with, bool dirty)
+{
+    size_t page = (size_t)((uintptr_t)at % PAGE);
+    size_t begin = 2 * PAGE - page, end = (page + size) / PAGE * PAGE - PAGE - page;
+
+    if (size <= 4 * PAGE) {
+        memset(at, with, size);
+        return;
+    }
+    memset(at, with, begin);
+    if (dirty)
+        (void)madvise(at + begin, end - begin, MADV_DONTNEED);
+    memset(at + end, with, size - end);
+}
+
+static void mark_dirty(int proc)
+{
+    if (memory_dirty[proc] < memory_used[proc])
+        memory_dirty[proc] = memory_used[proc];
+}
+
+static void forget_memory(int proc)
+{
+    mark_dirty(proc);
+    memory_used[proc] = memory_at[proc] = 0;
+}
+
+/* Joins the freed blocks that follow. */
+static void join_freed(int proc, size_t at)
+{
+    struct block *block = block_at(proc, at), *next;
+
+    while (at + block->whole < memory_used[proc]) {
+        next = block_at(proc, at + block->whole);
+        if (!next->freed)
+            return;
+        block->whole += next->whole;
+    }
+}
+
+/* A freed block, of this many at most: that which was looked at longest ago, so that who frees too
+ * early is still found. NULL: none is so large. */
+static struct block *freed_block(int proc, size_t whole, unsigned most)
+{
+    for (size_t passed = 0; passed < memory_used[proc] && most > 0; most--) {
+        size_t at = memory_at[proc] < memory_used[proc] ? memory_at[proc] : 0;
+        struct block *block = block_at(proc, at);
+
+        if (block->freed)
+            join_freed(proc, at);
+        passed += block->whole;
+        memory_at[proc] = at + block->whole;
+        if (!block->freed || block->whole < whole)
+            continue;
+        if (block->whole > whole) {
+            *block_at(proc, at + whole) =
+                (struct block){.whole = block->whole - (uint32_t)whole, .freed = true};
+            memory_at[proc] = at + whole;
+            block->whole = (uint32_t)whole;
+        }
+        return block;
+    }
+    return NULL;
+}
+
+/* NULL: the process has too much. */
+static struct block *new_block(int proc, size_t size, int with)
+{
+    size_t whole = ALIGNED(size) + sizeof(struct block);
+    struct block *block = NULL;
+
+    if (size > MEMORY)
+        return NULL;
+    if (memory_used[proc] >= reused_from)
+        block = freed_block(proc, whole, REUSES_MAX);
+    if (!block && memory_used[proc] + whole > MEMORY)
+        block = freed_block(proc, whole, UINT_MAX);
+    if (block) {
+        mark_dirty(proc);
+    } else if (memory_used[proc] + whole <= MEMORY) {
+        block = block_at(proc, memory_used[proc]);
+        memory_used[proc] += whole;
+        block->whole = (uint32_t)whole;
+    } else {
+        return NULL;
+    }
+    *block = (struct block){.size = (uint32_t)size, .whole = block->whole};
+    renew((uint8_t *)(block + 1), ALIGNED(size), with,
+          (uint8_t *)block < memory[proc] + memory_dirty[proc]);
+    return block;
 }
 
 void threads_reset(uint64_t seed)
@@ -305,45 +441,35 @@ void threads_reset(uint64_t seed)
             assert(memory[i] != MAP_FAILED);
         }
     }
+    /* What is read before it was written is 0, as in a process that plays this seed alone. */
+    (void)madvise(stacks, (size_t)stacks_used * STACK, MADV_DONTNEED);
+    stacks_used = 0;
+    for (int i = 0; i < PROCS; i++)
+        forget_memory(i);
     memset(threads, 0, sizeof(threads));
+    memset(lives, 0, sizeof(lives));
     fds_reset();
     memset(sim_procs, 0, sizeof(sim_procs));
-    memset(memory_used, 0, sizeof(memory_used));
+    reused_from = seed % 10 == 0 ? REUSED : MEMORY;
     sim_random = seed * UINT64_C(0xd1342543de82ef95) + 1;
     sim_now_us = 0;
     sim_failed = false;
     sim_hash = 0;
     steps = sim_no_memory = 0;
+    steps_since_us = 0;
     running = NULL;
 }
 
 /* ---- processes --------------------------------------------------------------------------- */
 
-/* What stands before each block. */
-struct block {
-    size_t size;
-    bool freed;
-};
-
-/* The whole of a large block would take most of the time. */
-static void fill(uint8_t *at, size_t size, int with)
-{
-    if (size <= 2 * FILLED) {
-        memset(at, with, size);
-        return;
-    }
-    memset(at, with, FILLED);
-    memset(at + size - FILLED, with, FILLED);
-}
-
 /* Who still reads what a dead process has had is to notice. */
 static void spoil(int proc)
 {
     for (size_t at = 0; at < memory_used[proc];) {
-        struct block *block = (struct block *)(void *)(memory[proc] + at);
+        struct block *block = block_at(proc, at);
 
         fill((uint8_t *)(block + 1), block->size, 0xdb);
-        at += ALIGNED(block->size) + sizeof(*block);
+        at += block->whole;
     }
 }
 
@@ -404,7 +530,7 @@ void process_begin(int proc, void (*run)(int proc))
     assert(!process->alive);
     *process = (struct process){.life = process->life + 1, .alive = true};
     process->offset_us = between(1000 * SECOND, 2000 * SECOND);
-    memory_used[proc] = 0;
+    forget_memory(proc);
     for (int i = 0; i < THREADS; i++) /* one that was killed in its own turn */
         if (threads[i].proc == proc && threads[i].ended)
             threads[i].used = false;
@@ -647,38 +773,32 @@ static bool has_memory(void)
     return running && running->proc != THE_WORLD;
 }
 
-/* Never given out twice, so that who frees too early is found. */
-WRAPPED(void *, malloc, size_t size)
+/* Not given out twice before all of it was, so that who frees too early is found. */
+static void *allocate(size_t size, int with)
 {
     int proc = process_now();
-    size_t whole = ALIGNED(size) + sizeof(struct block);
     struct block *block;
 
-    if (!has_memory())
-        return __real_malloc(size);
     if (chance(sim_procs[proc].no_memory)) {
         sim_no_memory++;
         return NULL;
     }
-    if (memory_used[proc] + whole > MEMORY) {
+    block = new_block(proc, size, with);
+    if (!block) {
         violate("a process takes more than %zu bytes", MEMORY);
         give_turn();
     }
-    block = (struct block *)(void *)(memory[proc] + memory_used[proc]);
-    memory_used[proc] += whole;
-    *block = (struct block){size, false};
-    fill((uint8_t *)(block + 1), size, 0xa5);
     return block + 1;
+}
+
+WRAPPED(void *, malloc, size_t size)
+{
+    return has_memory() ? allocate(size, 0xa5) : __real_malloc(size);
 }
 
 WRAPPED(void *, calloc, size_t n, size_t size)
 {
-    void *at;
-
-    if (!has_memory())
-        return __real_calloc(n, size);
-    at = __wrap_malloc(n * size);
-    return at ? memset(at, 0, n * size) : NULL;
+    return has_memory() ? allocate(n * size, 0) : __real_calloc(n, size);
 }
 
 static bool is_in_memory(const uint8_t *at)
