@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the benches share: a clock, an exit with a reason, keys in random order, comparisons for
- * qsort(), and a temporary folder that is removed at the end.
+ * What the benches share: a clock, a counter of instructions, an exit with a reason, keys in random
+ * order, comparisons for qsort(), and a temporary folder that is removed at the end.
  */
 #ifndef HAPAX_BENCH_H
 #define HAPAX_BENCH_H
 
 #include <errno.h>
 #include <ftw.h>
+#include <linux/perf_event.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 /* Ends the bench with status 2; `why` may be NULL. */
 static inline _Noreturn void die(const char *what, const char *why)
@@ -34,6 +37,31 @@ static inline int64_t now_ns(void)
 static inline int64_t now_us(void)
 {
     return now_ns() / 1000;
+}
+
+/* Counts from now on the instructions of a process (0: this one), and of the threads and processes
+ * that it starts. Those of the kernel for them count, too. Others on the machine do not change the
+ * count. 0: nothing can be counted here; one may have to be root. */
+static inline int count_instructions(int pid)
+{
+    struct perf_event_attr attr = {.type = PERF_TYPE_HARDWARE,
+                                   .size = sizeof(attr),
+                                   .config = PERF_COUNT_HW_INSTRUCTIONS,
+                                   .inherit = 1,
+                                   .exclude_hv = 1};
+    long fd = syscall(SYS_perf_event_open, &attr, pid, -1, -1, 0);
+
+    return fd > 0 ? (int)fd : 0;
+}
+
+/* What such a counter says; 0: nothing can be counted. */
+static inline int64_t counted(int counter)
+{
+    int64_t count = 0;
+
+    if (counter > 0 && read(counter, &count, sizeof(count)) != (ssize_t)sizeof(count))
+        die("counter of instructions", strerror(errno));
+    return count;
 }
 
 /* The next random number of a counter (splitmix64). Many threads may draw from one counter. */

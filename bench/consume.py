@@ -66,6 +66,7 @@ def main():
     parser.add_argument("--messages", type=int, default=40000)
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
+    subprocess.run(["ninja", "-C", BUILD, "--quiet", "bench/consume_bench"], check=True)
     status = 0
     for name in args.brokers.split(","):
         if name == "kafka" and not have_kafka():

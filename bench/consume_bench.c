@@ -10,6 +10,9 @@
  *     source  the source alone: one thread takes and acknowledges, and nothing runs. This is the
  *             most that the broker gives.
  *
+ * A line has the rate, the processor time of this process for a message, and thousands of its
+ * instructions, those of the kernel included.
+ *
  * They take turns, each on a queue of its own that was filled before. The median of the rounds'
  * ratios is judged: exit 1 if it is under the bound by more than the tolerance. The handler is a C
  * function. With --handler http it is that of `hapax consume`, which POSTs to a server in a child
@@ -77,10 +80,12 @@ struct consuming {
 struct figure {
     double rate;
     double cpu_us; /* of this process, for a message */
+    double kilo; /* thousands of its instructions, the kernel's included; 0: not counted */
 };
 
 static atomic_bool without; /* Hapax */
 static bool with_post;
+static int counter; /* of instructions of this process, without the service; 0: none */
 static struct hapax_policy keyless;
 static atomic_llong first_us; /* when the first message was at its handler; 0: none was */
 
@@ -422,7 +427,7 @@ static struct figure run_loop(const struct bench *bench)
     struct hapax_consumer_stats seen;
     struct timespec millisecond = {0, 1000000};
     int stop = eventfd(0, EFD_CLOEXEC);
-    int64_t begun_us = now_us(), cpu = cpu_us(), ended_us;
+    int64_t begun_us = now_us(), cpu = cpu_us(), kilo = counted(counter), ended_us;
     pthread_t thread;
 
     memset(&consuming, 0, sizeof(consuming));
@@ -440,6 +445,7 @@ static struct figure run_loop(const struct bench *bench)
             die("a run did not end", NULL);
     } while (seen.acknowledged < bench->messages);
     cpu = cpu_us() - cpu;
+    kilo = (counted(counter) - kilo) / 1000;
     if (eventfd_write(stop, 1) != 0)
         die("cannot stop", NULL);
     pthread_join(thread, NULL);
@@ -448,7 +454,7 @@ static struct figure run_loop(const struct bench *bench)
         seen.retried + seen.dead_lettered + seen.parked > 0)
         die("not every message was run once", NULL);
     return (struct figure){bench->messages * 1e6 / (double)(ended_us - atomic_load(&first_us)),
-                           (double)cpu / bench->messages};
+                           (double)cpu / bench->messages, (double)kilo / bench->messages};
 }
 
 /* The source, and nothing behind it. */
@@ -459,7 +465,7 @@ static struct figure run_source(const struct bench *bench)
     struct hapax__delivered *delivered;
     char text[HAPAX_TEXT_MAX];
     unsigned taken = 0;
-    int64_t begun_us = 0, cpu = cpu_us();
+    int64_t begun_us = 0, cpu = cpu_us(), kilo = counted(counter);
 
     begin_consumer(&consumer, bench);
     if (hapax__source_type_of(bench->where)->open(&source, &consumer, text) != HAPAX_ERR_NONE)
@@ -479,9 +485,11 @@ static struct figure run_source(const struct bench *bench)
         }
     }
     cpu = cpu_us() - cpu;
+    kilo = (counted(counter) - kilo) / 1000;
     begun_us = now_us() - begun_us;
     source->type->close(source, 5000);
-    return (struct figure){taken * 1e6 / (double)begun_us, (double)cpu / taken};
+    return (struct figure){taken * 1e6 / (double)begun_us, (double)cpu / taken,
+                           (double)kilo / taken};
 }
 
 static struct figure run(struct bench *bench, enum kind kind, unsigned round)
@@ -505,7 +513,8 @@ static double median(double *values, unsigned n)
 
 static int measure(struct bench *bench)
 {
-    double rates[KINDS][ROUNDS_MAX], cpus[KINDS][ROUNDS_MAX], ratios[ROUNDS_MAX], ratio;
+    double rates[KINDS][ROUNDS_MAX], cpus[KINDS][ROUNDS_MAX], kilos[KINDS][ROUNDS_MAX];
+    double ratios[ROUNDS_MAX], ratio;
     double least, most;
     bool good;
 
@@ -516,6 +525,7 @@ static int measure(struct bench *bench)
 
             rates[kind][round] = figure.rate;
             cpus[kind][round] = figure.cpu_us;
+            kilos[kind][round] = figure.kilo;
         }
         ratios[round] = rates[HAPAX][round] / rates[BARE][round];
     }
@@ -525,8 +535,8 @@ static int measure(struct bench *bench)
     good = ratio >= bench->bound * (100 - bench->tolerance) / 100;
     printf("%.10s | %s |", bench->store, bench->http ? "http" : "c");
     for (unsigned kind = 0; kind < KINDS; kind++)
-        printf(" %s %.0f/s %.1f us |", kind_names[kind], median(rates[kind], bench->rounds),
-               median(cpus[kind], bench->rounds));
+        printf(" %s %.0f/s %.1f us %.1f k |", kind_names[kind], median(rates[kind], bench->rounds),
+               median(cpus[kind], bench->rounds), median(kilos[kind], bench->rounds));
     printf(" hapax/bare %.2f (%.2f to %.2f)", ratio, least, most);
     if (bench->bound > 0)
         printf(", bound %.2f - %u %%: %s", bench->bound, bench->tolerance, good ? "ok" : "MISSED");
@@ -590,6 +600,7 @@ int main(int argc, char **argv)
         die("usage: consume_bench --broker URI [--store URI] [OPTIONS]", NULL);
     if (bench.http)
         open_post(&bench);
+    counter = count_instructions(0);
 #ifdef HAPAX_BENCH_ROCKSDB
     hapax_rocksdb_use();
 #endif

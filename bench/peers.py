@@ -20,7 +20,10 @@ it runs.
 
 With all stores it takes 5 minutes, or 7 where the machine has much else to do.
 
-    bench/peers.py [--seconds S] [--rounds N] [--stores NAME,…] [--only TEXT] [--no-rates] [--no-plays]
+With --instructions a second table has thousands of instructions a request, the kernel's included, by `perf stat`. Other
+work on the machine hardly changes them. The first round, in which programs warm up, is not counted.
+
+    bench/peers.py [--seconds S] [--rounds N] [--stores NAME,…] [--only TEXT] [--instructions] [--no-rates] [--no-plays]
 
 The peers come from package registries (tools/peers/fetch). HAPAX_BUILD names the build directory (default: build/).
 """
@@ -63,6 +66,7 @@ BODY = b'{"amount":1999,"currency":"eur","customer":"cus_0123456789abcd"}'
 HEADERS = [("Host", "api"), ("Content-Type", "application/json")]
 LEASE_S = 31
 STORES = ("redis", "postgres", "dynamodb")
+PARTS = ("service", "door or gate", "store")  # whose instructions are counted
 NODE, PYTHON, GO = ["node", HERE / "peers/app.cjs"], ["/usr/bin/python3", "-B", HERE / "peers/app.py"], ["peer"]
 JAVA = ["java", "-XX:+UseSerialGC", "-Xmx512m"]
 
@@ -183,6 +187,8 @@ class Subject:
         self.port = self.own_port = free_port()
         self.upstream = upstream  # an nginx that answers by itself
         self.runs = {"new": [], "same": []}
+        self.instructions = {"new": [], "same": []}
+        self.counts = False
         if way.way == "execute":
             self.uri = stores.uri(way.store)
         elif way.hapax == "door":
@@ -246,13 +252,24 @@ class Subject:
         self.nginx.start()
         self.port = self.nginx.port
 
-    def pids(self):
-        """All that works for a request."""
-        own = [process.pid for process in [*self.helpers, self.service] if process]
-        own += [self.nginx.process.pid] if self.nginx else []
-        own += [self.upstream.process.pid] if self.nginx and not self.service else []
-        stores = self.stores.pids(self.way.store) if self.way.keeps else []
-        return [pid for one in own for pid in family_of(one)] + stores
+    def parts(self):
+        """All that works for a request, but for what sends it: ids of processes for each of PARTS."""
+        services = [self.service.pid] if self.service else []
+        services += [self.upstream.process.pid] if self.nginx and not self.service else []
+        doors = [helper.pid for helper in self.helpers] + ([self.nginx.process.pid] if self.nginx else [])
+        parts = [[pid for one in ones for pid in family_of(one)] for ones in (services, doors)]
+        return [*parts, self.stores.pids(self.way.store) if self.way.keeps else []]
+
+    def counters(self):
+        """Words before a command that count the instructions of each part while the command runs."""
+        return [word for part, pids in zip(PARTS, self.parts()) if pids and self.counts
+                for word in ("perf", "stat", "-x,", "-e", "instructions", "-o", f"{self.folder}/{part}", "-p",
+                             ",".join(map(str, pids)))]
+
+    def counted(self):
+        """What they counted, by part; 0 of one that is not there."""
+        return [sum(int(line.partition(",")[0]) for line in (self.folder / part).read_text().splitlines()
+                    if "instructions" in line) if pids else 0 for part, pids in zip(PARTS, self.parts())]
 
     # ---- rates ----------------------------------------------------------------------------
 
@@ -261,7 +278,7 @@ class Subject:
             told = self.ask("/pay", self.folder.name)
             if told is None or told[0] != 201:
                 raise RuntimeError(f"{self.way.text} does not work: {told}, {self.said()}")
-        pids = self.pids()
+        pids = [pid for part in self.parts() for pid in part]
         before, machine, began = self.used_us(pids), bench.machine_us(), time.monotonic()
         done = self.execute(kind, seconds) if self.way.way == "execute" else self.wrk(kind, seconds)
         requests, took_us, p50_us, p99_us, bad = done
@@ -269,6 +286,8 @@ class Subject:
             return
         used, took = self.used_us(pids) - before, (time.monotonic() - began) * 1e6
         others = min(1, max(0, (bench.machine_us() - machine - used) / (took * os.cpu_count())))
+        if self.counts:
+            self.instructions[kind].append([n / requests / 1000 for n in self.counted()])
         self.runs[kind].append((requests * 1e6 / took_us, p50_us / 1e3, p99_us / 1e3, used / requests, bad, others))
 
     @staticmethod
@@ -277,7 +296,8 @@ class Subject:
 
     def wrk(self, kind, seconds):
         script, words = ("http_unique.lua", []) if kind == "new" else ("http_one_key.lua", [self.folder.name])
-        load = ["wrk", "-t1", f"-c{bench.CONNECTIONS}", f"-d{seconds}s", "--latency", "-s", HERE / script]
+        load = [*self.counters(), "wrk", "-t1", f"-c{bench.CONNECTIONS}", f"-d{seconds}s", "--latency", "-s",
+                HERE / script]
         done = subprocess.run([*load, f"http://127.0.0.1:{self.port}", "--", "/pay", *words], capture_output=True,
                               text=True, timeout=seconds + PATIENCE)
         sums = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("SUM ")]
@@ -438,6 +458,21 @@ def print_rates(subjects):
     print(f"\nOthers took {statistics.median(runs):.0%} of the machine (median), {max(runs):.0%} at most.")
 
 
+def print_instructions(subjects):
+    """Medians of each part; "all" is their sum."""
+    for store in dict.fromkeys(subject.way.store for subject in subjects):
+        head = f"{store}, thousands of instructions | new keys: {', '.join(PARTS)}"
+        print(f"\n| {head} | all | repeats | all |\n|" + "---|" * 5)
+        for subject in subjects:
+            if subject.way.store == store:
+                cells = []
+                for kind in ("new", "same"):
+                    medians = [statistics.median(part) for part in zip(*subject.instructions[kind])]
+                    said = ", ".join(f"{part:.0f}" for part in medians)
+                    cells += [said, f"{sum(medians):.0f}" if medians else ""]
+                print("| " + " | ".join([subject.way.text, *cells]) + " |")
+
+
 def print_plays(subjects):
     played = [one for one in subjects if one.way.keeps and one.service]
     for one in played:
@@ -454,13 +489,17 @@ def main():
     parser.add_argument("--rounds", type=int, default=3, help="how often the rows take turns (3)")
     parser.add_argument("--stores", default=",".join(STORES), help="of these (all)")
     parser.add_argument("--only", default="", help="only rows with this text")
+    parser.add_argument("--instructions", action="store_true", help="count them, too (needs perf, and 2 rounds)")
     parser.add_argument("--no-rates", action="store_true", help="only play")
     parser.add_argument("--no-plays", action="store_true", help="only measure")
     wanted = parser.parse_args()
-    if not set(wanted.stores.split(",")) <= set(STORES) or wanted.seconds < 1 or wanted.rounds < 1:
-        parser.error(f"stores are {', '.join(STORES)}; --seconds and --rounds are at least 1")
+    if not set(wanted.stores.split(",")) <= set(STORES):
+        parser.error(f"stores are {', '.join(STORES)}")
+    if wanted.seconds < 1 or wanted.rounds < 1 + wanted.instructions:
+        parser.error("--seconds are at least 1, and --rounds 1, or 2 with --instructions")
     if not e2e.MODULE.exists() or not shutil.which("wrk"):
         parser.error("needs nginx, wrk (tools/install test) and a build (make build; HAPAX_BUILD says where)")
+    subprocess.run(["ninja", "-C", BUILD, "--quiet", "bench/execute_bench"], check=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))
     ways = [way for way in WAYS if ("postgres" if way.store == "rocksdb" else way.store) in wanted.stores.split(",")
             and wanted.only in way.text]
@@ -472,12 +511,15 @@ def main():
         stores = Stores(folder, stack)
         subjects = [Subject(number, way, stores, folder, stack, upstream) for number, way in enumerate(ways)]
         if not wanted.no_rates:
-            for _ in range(wanted.rounds):
+            for number in range(wanted.rounds):
                 for subject in subjects:
+                    subject.counts = wanted.instructions and number > 0 and subject.way.way != "execute"
                     subject.run("new", wanted.seconds)
                     if subject.way.keeps:
                         subject.run("same", wanted.seconds)
             print_rates(subjects)
+            if wanted.instructions:
+                print_instructions(subjects)
         if not wanted.no_plays:
             print_plays(subjects)
     return 0

@@ -28,8 +28,8 @@
 struct script_call {
     struct hapax__redis_args ops[BATCH];
     struct hapax__redis_numbers numbers;
-    const char *words[3 + 5 * BATCH];
-    size_t sizes[3 + 5 * BATCH];
+    const char *words[5 + 5 * BATCH];
+    size_t sizes[5 + 5 * BATCH];
     int count;
 };
 
