@@ -64,8 +64,41 @@ class Progress:
                       processor=getattr(report, "processor", 0))
 
 
+def covering(cases):
+    """As few of them as have each value of each parameter, the first where several would do."""
+    values = [{(name, repr(value)) for name, value in case.callspec.params.items()} for case in cases]
+    met, kept = set(), []
+    while met != set.union(*values):
+        best = max(range(len(cases)), key=lambda i: len(values[i] - met))
+        met |= values[best]
+        kept.append(cases[best])
+    return kept
+
+
+def spread(cases, most):
+    """At most so many of them: the first, and the others evenly spread."""
+    return cases if len(cases) <= most else [cases[i * len(cases) // most] for i in range(most)]
+
+
+def leave_some(items):
+    """Gives the mark `ci` to those cases of a test with the mark `some` that `make test` leaves out."""
+    tests = {}
+    for item in items:
+        if item.get_closest_marker("some") and not item.get_closest_marker("ci") and hasattr(item, "callspec"):
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for cases in tests.values():
+        most = cases[0].get_closest_marker("some").args
+        kept = spread(cases, *most) if most else covering(cases)
+        for item in cases:
+            if item not in kept:
+                item.add_marker("ci")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at -m
 def pytest_collection_modifyitems(config, items):
     """Cases with the mark `ci` are run where they are asked for: pytest -m ci, as .ci/run does."""
+    if config.option.markexpr or not any("[" in name for name in config.args):  # who names cases, plays these
+        leave_some(items)
     if not config.option.markexpr:
         left_out = [item for item in items if item.get_closest_marker("ci")]
         items[:] = [item for item in items if not item.get_closest_marker("ci")]
@@ -74,6 +107,8 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "ci: left out of `make test`, as it takes long; .ci/run plays it")
+    config.addinivalue_line("markers", "some(n): `make test` plays n of its cases; without n as few as have each value "
+                                       "of each parameter. The others have the mark ci")
     path = os.environ.get("HAPAX_PROGRESS")
     if path and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Progress(path))

@@ -545,11 +545,15 @@ MISTAKES = [
      "    if (op)",
      kill("a_stopped_client_loses_its_claim")),
     ("door_an_end_leaves_steps_waiting", OP,
-     "        if (step->outer == op)\n"
+     "        if (step->outer == op && !step->resumed) /* a resumed step runs */\n"
      "            give_up(step);",
      "        if (false)\n"
      "            give_up(step);",
      door("the_end_gives_up_a_step_that_waits")),
+    ("door_an_end_cuts_off_a_resumed_step", OP,
+     "        if (step->outer == op && !step->resumed)",
+     "        if (step->outer == op)",
+     kill("a_resumed_step_outlives_the_end_of_its_operation")),
     ("door_a_ticket_with_a_rest", TICKET,
      "    if (r.bad || r.left > 0 || t->request",
      "    if (r.bad || t->request",

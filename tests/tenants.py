@@ -1,12 +1,12 @@
 """Two tenants at a door with equal keys, paths and bodies: what each may be told.
 
-HAPAX_TENANT_REQUESTS: how many requests each tenant sends at each door in each mode (2000).
+HAPAX_TENANT_REQUESTS: how many requests each tenant sends at each door in each mode (700).
 """
 import os
 import random
 import threading
 
-REQUESTS = int(os.environ.get("HAPAX_TENANT_REQUESTS", "2000"))
+REQUESTS = int(os.environ.get("HAPAX_TENANT_REQUESTS", "700"))
 STRANGER = ("caller-mismatch", "in-flight")  # what one is told of a key that is another caller's
 
 

@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# run.sh SPIN CC good|bad: searches every interleaving of hapax.pml. The good variants must be
-# searched to the end without an error. In each bad variant an error must be found, and each state
-# that is sought must be reached: a model that cannot fail, or never gets to a takeover, proves
-# nothing.
+# run.sh SPIN CC good|short|bad: searches every interleaving of hapax.pml. The good and the short
+# variants must be searched to the end without an error. In each bad variant an error must be
+# found, and each state that is sought must be reached: a model that cannot fail, or never gets to a
+# takeover, proves nothing.
 set -u
 
 spin=$1
@@ -36,7 +36,7 @@ search() {
     grep '^pan:1:' pan.log
 }
 
-check() { # good|bad, name, defines…
+check() { # good|short|bad, name, defines…
     want=$1
     name=$2
     [ "$want" = "$kind" ] || return
@@ -49,7 +49,7 @@ check() { # good|bad, name, defines…
     count=$((count + 1))
     ok='not ok'
     if [ -n "$errors" ] && [ -n "$states" ]; then
-        if [ "$want" = good ] && [ "$errors" = 0 ]; then
+        if [ "$want" != bad ] && [ "$errors" = 0 ]; then
             ok=ok
         elif [ "$want" = bad ] && [ "$errors" -gt 0 ]; then
             ok=ok
@@ -63,8 +63,8 @@ command -v "$spin" >/dev/null || { echo "Bail out! spin is not installed"; exit 
 
 check good 'rerun keeps every promise'
 check good 'hold keeps every promise' -DHOLD
-check good 'without time or crashes nobody is stranded' -DNO_TIME
-check good 'without time or crashes nobody is stranded under hold' -DNO_TIME -DHOLD
+check short 'without time or crashes nobody is stranded' -DNO_TIME
+check short 'without time or crashes nobody is stranded under hold' -DNO_TIME -DHOLD
 check bad 'found: no token is compared' -DNO_TOKEN
 check bad 'found: no token is compared under hold' -DNO_TOKEN -DHOLD
 check bad 'found: hold takes over and compares the token at completion only' -DHOLD -DTAKEOVER

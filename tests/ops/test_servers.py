@@ -1,6 +1,5 @@
 """Incidents of the servers that a store lives on: the alert of each fires within two scrapes, the page for operators
 shows it, and what the runbook says mends it. Each has servers of its own, which it may spoil."""
-import glob
 import os
 import pathlib
 import re
@@ -20,7 +19,7 @@ import rabbit
 from conftest import HAPAX, read_line, wait_until
 from pg import Database
 from postgres_server import Postgres
-from process import wait_for
+from process import faketime, wait_for
 from redis_server import Redis
 from served import Served
 from watched import Watched
@@ -210,8 +209,9 @@ class WrongPostgres(Postgres):
     """Its wall clock is set(SECONDS) ahead of this machine's, or behind it. (Redis does not start under faketime.)"""
 
     def command(self):
-        return ["env", f"LD_PRELOAD={glob.glob('/usr/lib/*/faketime/libfaketime.so.1')[0]}", "FAKETIME_NO_CACHE=1",
-                f"FAKETIME_TIMESTAMP_FILE={self.folder}/clock", "FAKETIME_DONT_FAKE_MONOTONIC=1", *super().command()]
+        env = {**faketime(), "FAKETIME_NO_CACHE": 1, "FAKETIME_TIMESTAMP_FILE": self.folder / "clock",
+               "FAKETIME_DONT_FAKE_MONOTONIC": 1}
+        return ["env", *(f"{name}={value}" for name, value in env.items()), *super().command()]
 
     def set(self, seconds):
         (self.folder / "clock.new").write_text(f"{seconds:+}s\n")
@@ -245,9 +245,8 @@ def renew(redis, days, left_s=None):
     """A certificate for its key that ends in so many days; left_s: in so many seconds."""
     words = ["openssl", "x509", "-req", "-in", "request.pem", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
              "-days", str(days), "-extfile", "names", "-out", "cert.new"]
-    if left_s is not None:
-        words = ["faketime", "-f", f"-{days * 86400 - left_s}s", *words]
-    subprocess.run(words, cwd=redis.folder, check=True, capture_output=True)
+    env = os.environ if left_s is None else {**os.environ, **faketime(left_s - days * 86400)}
+    subprocess.run(words, cwd=redis.folder, check=True, capture_output=True, env=env)
     (redis.folder / "cert.new").rename(redis.folder / "cert.pem")
 
 

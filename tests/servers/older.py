@@ -44,7 +44,7 @@ def commit_before(what):
 
 
 def build(commit, into):
-    """Only what is run. It takes a minute or two, once."""
+    """Only what is run, once, and not optimised."""
     into.mkdir(parents=True, exist_ok=True)
     with open(into / "log", "ab") as log:
         fcntl.flock(log, fcntl.LOCK_EX)  # another process of pytest may be at it
@@ -58,7 +58,7 @@ def build(commit, into):
         archive = subprocess.run(["git", "-C", ROOT, "archive", commit], check=True, capture_output=True).stdout
         run("tar", "-x", "-C", "source", input=archive)
         if not (into / "build/build.ninja").exists():
-            run("meson", "setup", "build", "source", "-Dtests=false", stdout=log)
+            run("meson", "setup", "build", "source", "-Dtests=false", "-Dbuildtype=debug", stdout=log)
         run("ninja", "-C", "build", "--quiet", "hapax", "nginx/ngx_http_hapax_module.so", stdout=log)
         (into / "ready").touch()
 

@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import ctypes
 import functools
+import glob
 import os
 import pathlib
 import pwd
@@ -25,11 +26,28 @@ import threading
 import time
 import weakref
 
-PATIENCE = 120  # seconds after which something that should have happened has not
+# Seconds after which something that should have happened has not.
+PATIENCE = int(os.environ.get("HAPAX_PATIENCE_S", "120"))
+START_S = max(120, PATIENCE)  # the same of a server that starts
 
 
 class NotReady(Exception):
     """A server ended, or said nothing, before it was ready."""
+
+
+def faketime(ahead=None):
+    """The environment of a program whose clock is set, by so many seconds or as FAKETIME… says.
+
+    libfaketime makes files in /dev/shm, named by the number of its process. A process that is killed leaves its files,
+    and a later process of that number does not start. So files that have no process are removed first. The command
+    faketime makes such files, too, and a kill of the command leaves the program that it has started.
+    """
+    for left in glob.glob("/dev/shm/*faketime_s[eh]m_*"):
+        if not os.path.exists(f"/proc/{left.rpartition('_')[2]}"):
+            with contextlib.suppress(OSError):
+                os.unlink(left)
+    env = {"LD_PRELOAD": glob.glob("/usr/lib/*/faketime/libfaketime.so.1")[0]}
+    return env if ahead is None else {**env, "FAKETIME": f"{ahead:+.3f}"}
 
 
 # ---- what is left of a test ---------------------------------------------------------------
@@ -343,7 +361,7 @@ class Server:
             self.wait_ready()
         return self
 
-    def wait_ready(self, seconds=PATIENCE):
+    def wait_ready(self, seconds=START_S):
         def ready():
             if self.process.poll() is not None:
                 tail = self.log.read_text(errors="replace")[-2000:]

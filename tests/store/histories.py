@@ -70,7 +70,8 @@ class Kind:
         return self.uri("127.0.0.1")
 
     def init(self):
-        subprocess.run([HAPAX, "init", "--store", self.local()], check=True, capture_output=True, timeout=PATIENCE,
+        patient = self.local().replace("timeout=500ms", "timeout=30s")  # no client is to be cut off yet
+        subprocess.run([HAPAX, "init", "--store", patient], check=True, capture_output=True, timeout=PATIENCE,
                        env={**os.environ, **self.env})
 
 

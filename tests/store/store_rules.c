@@ -662,6 +662,27 @@ static void an_operator_has_the_last_word(const struct suite *suite)
     hapax_store_close(store);
 }
 
+/* Where two halves do not tell whether a word is applied, the error says so. Here a token comes
+ * with another word than before. */
+static void what_halves_do_not_tell_is_said(const struct suite *suite)
+{
+    struct hapax_store *store = open_store(suite);
+    struct hapax_op op;
+
+    claim(store, suite, 1, 1);
+    op = resolve(store, suite, 1, 9, HAPAX_RESOLVE_FAIL, true);
+    expect(&op, HAPAX_OK);
+    op = op_of(suite, HAPAX_OP_RESOLVE, 1, 9);
+    op.resolve = HAPAX_RESOLVE_COMPLETE;
+    op.outcome.status = 202;
+    op.if_attempt = 2;
+    if (suite->halves)
+        CHECK(hapax_store_run(store, &op, 1) == HAPAX_ERR_INDETERMINATE &&
+                  strstr(hapax_store_text(store), "ask again"),
+              "%s: %s", hapax_error_name(op.error), hapax_store_text(store));
+    hapax_store_close(store);
+}
+
 static struct hapax_op forget_written(struct hapax_store *store, const struct suite *suite,
                                       unsigned n, int64_t updated_us, bool force)
 {
@@ -1199,6 +1220,7 @@ const struct test_case rule_cases[] = {
     {"an_expired_record_is_absent", an_expired_record_is_absent, false, false},
     {"a_tombstone_outlives_its_record", a_tombstone_outlives_its_record, false, false},
     {"a_tombstone_goes_with_its_record", a_tombstone_goes_with_its_record, false, false},
+    {"what_halves_do_not_tell_is_said", what_halves_do_not_tell_is_said, false, false},
     {"an_operator_has_the_last_word", an_operator_has_the_last_word, false, false},
     {"an_operator_names_the_write", an_operator_names_the_write, false, false},
     {"a_reopened_store_has_every_record", a_reopened_store_has_every_record, false, true},

@@ -155,6 +155,7 @@ def test_retry_after_is_waited_for(bed):
     assert answer.result == "unavailable" and answer.ms < 20000  # there is no time for it, and 25 s are not waited for
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("status", [500, 502, 503, 504])
 def test_a_failure_of_the_service_may_have_been_applied(bed, status):
     bed.fake.script = [bed.fake.error(status, "InternalServerError")]
@@ -164,6 +165,7 @@ def test_a_failure_of_the_service_may_have_been_applied(bed, status):
     assert answer[:4] == ("indeterminate", status, 1, True) and len(bed.fake.calls) == 3
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("how", ["reset", "cut", "short", "damaged"])
 def test_a_reply_that_is_not_whole_may_have_been_applied(bed, how):
     bed.fake.script = [getattr(bed.fake, how)]

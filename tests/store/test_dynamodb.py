@@ -5,7 +5,6 @@ processes that race, and hapax serve on DynamoDB Local, which is killed and come
 import base64
 import hashlib
 import http.server
-import glob
 import json
 import os
 import re
@@ -25,6 +24,7 @@ from handle import Handle, patient
 sys.path.insert(0, str(ROOT / "tests/servers"))
 import dynamodb_server  # noqa: E402
 from dynamodb_server import KEYS, REGION, have_dynamodb  # noqa: E402
+from process import faketime  # noqa: E402
 from proxy import Proxy  # noqa: E402
 from load import Load  # noqa: E402
 from served import Served  # noqa: E402
@@ -106,6 +106,7 @@ NETWORK = {
 
 
 # A put of which a byte was sent may have been applied; only its repeat can tell.
+@pytest.mark.some(3)
 @pytest.mark.parametrize("fault", NETWORK)
 # promise 10
 def test_a_claim_whose_answers_are_lost_is_indeterminate_and_its_repeat_gets_it(hapax, server, proxy, table, fault):
@@ -125,6 +126,7 @@ def test_a_claim_whose_answers_are_lost_is_indeterminate_and_its_repeat_gets_it(
 
 
 # One reply that is lost is made good within the op: the put that landed is known by its version.
+@pytest.mark.some(1)
 @pytest.mark.parametrize("how", ["rst", "fin"])
 def test_one_lost_reply_is_made_good_by_the_version_that_landed(hapax, server, proxy, table, how):
     with Handle(through(server, proxy, table, timeout="20s")) as store:
@@ -311,6 +313,7 @@ def refusing(server):
 
 
 # A few throttled calls cost time; throttling without end is UNAVAILABLE, and nothing was applied.
+@pytest.mark.some(1)
 @pytest.mark.parametrize("error", ["ProvisionedThroughputExceededException", "ThrottlingException",
                                    "RequestLimitExceeded"])
 def test_throttled_calls_are_tried_again_and_then_unavailable(hapax, server, refusing, table, error):  # promise 27
@@ -354,6 +357,7 @@ def test_an_answer_that_took_a_repeat_shows_the_record(refusing, server, table):
 
 
 # Whatever answers 200 at a wrong endpoint has granted nothing.
+@pytest.mark.some(2)
 @pytest.mark.parametrize("reply", [b"", b"<html>It works!</html>", b"[]", b"{", b"{}}", b"null"])
 def test_a_reply_that_is_none_of_dynamodb_grants_nothing(server, refusing, table, reply):
     with Handle(through(server, refusing, table, timeout="20s")) as store:  # which it ends before
@@ -368,6 +372,7 @@ def test_a_reply_that_is_none_of_dynamodb_grants_nothing(server, refusing, table
 
 
 # Keys that are not taken, and rights that are missing, are no outage.
+@pytest.mark.some(2)
 @pytest.mark.parametrize("error", ["AccessDeniedException", "UnrecognizedClientException", "InvalidSignatureException",
                                    "ExpiredTokenException", "MissingAuthenticationTokenException"])
 def test_wrong_credentials_are_refused_and_said_so(server, refusing, table, error):
@@ -483,18 +488,15 @@ def test_check_says_what_a_table_is_set_up_for(hapax, server):
 
 def test_check_says_that_a_clock_is_off(server, table):
     # By more than a call takes: what it took is no skew.
-    done = subprocess.run(["faketime", "-f", "+60s", str(HAPAX), "check", "--store", server.uri(table)],
-                          capture_output=True,
-                          text=True, timeout=PATIENCE, env={**os.environ, "HAPAX_STORE": ""})
+    done = subprocess.run([HAPAX, "check", "--store", server.uri(table)], capture_output=True, text=True,
+                          timeout=PATIENCE, env={**os.environ, **faketime(60), "HAPAX_STORE": ""})
     assert "ahead of its clock" in done.stdout + done.stderr
 
 
 # The metric is what a page shows, from the Date of any answer.
 def test_a_page_tells_how_far_the_clock_is_off(server, table, hapax):
-    # Not by the command faketime, which is the parent of what it starts, and whose death would leave it.
     door = hapax.start("door", "--store", server.uri(table), "--listen", f"unix:{hapax.folder}/d.sock", "--metrics",
-                       "127.0.0.1:0", "--json", FAKETIME="+60s", FAKETIME_DONT_FAKE_MONOTONIC="1",
-                       LD_PRELOAD=glob.glob("/usr/lib/*/faketime/libfaketime.so.1")[0])
+                       "127.0.0.1:0", "--json", FAKETIME_DONT_FAKE_MONOTONIC="1", **faketime(60))
     port = json.loads(read_line(door))["metrics_port"]
 
     def ahead_s():
@@ -531,8 +533,8 @@ def lease_until(hapax, uri, key):
 # A claim that another process's clock would call dead is left alone for the skew margin.
 def test_a_lease_lasts_for_the_skew_margin(hapax, server, table):
     def ahead(by, *words):
-        return subprocess.run(["faketime", "-f", f"+{by}s", str(OP), server.uri(table), *words], capture_output=True,
-                              text=True, timeout=PATIENCE, env={**hapax.env}).stdout.strip()
+        return subprocess.run([OP, server.uri(table), *words], stdout=subprocess.PIPE, text=True, timeout=PATIENCE,
+                              env={**hapax.env, **faketime(by)}).stdout.strip()
 
     assert hapax.op(server.uri(table, skew="60s"), "claim", "k", "a", 1000) == "claimed"
     assert ahead(5, "claim", "k", "b") == "in_flight"
@@ -604,6 +606,7 @@ def test_a_record_of_a_newer_version_is_unsupported(hapax, server, table):  # pr
 
 
 # A list comes as far as its time lets it, and goes on from there.
+@pytest.mark.ci
 def test_a_list_that_takes_longer_than_a_batch_may_comes_to_its_end(hapax, gate, api, server, refusing, table):
     for key in "abcdef":  # a page of a scan is 1 MB
         assert gate.post(f"/ok?len={1200 << 10}", key, b"x").status == 200
@@ -770,6 +773,7 @@ def test_chunks_go_with_their_record(hapax, gate, server, table):
     wait_until(gone, "its chunks being removed")
 
 
+@pytest.mark.ci
 def test_the_gate_outlives_its_server(hapax, api, server, table):
     gate = Served(hapax, api, server.uri(table, timeout="4s"), "--workers", "2")
     try:

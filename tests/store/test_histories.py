@@ -4,7 +4,6 @@ Porcupine (tests/store/porcupine), a checker that others wrote. It looks for an 
 for each key gives all the answers."""
 import collections
 import contextlib
-import glob
 import json
 import os
 import random
@@ -14,7 +13,7 @@ import time
 import pytest
 from conftest import BUILD, PATIENCE, ROOT
 from histories import CLIENTS, KINDS, SECONDS, attack, newest_key
-from process import end_with_parent
+from process import end_with_parent, faketime
 from wire import Wire
 
 pytestmark = pytest.mark.ci
@@ -35,8 +34,8 @@ class Client:
     def begin(self):
         Client.lives += 1
         ahead_s = random.choice([0, random.uniform(-1, 1)]) * self.kind.clock_s
-        env = {**os.environ, **self.kind.env, "LD_PRELOAD": glob.glob("/usr/lib/*/faketime/libfaketime.so.1")[0],
-               "FAKETIME": f"{ahead_s:+.3f}", "DONT_FAKE_MONOTONIC": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+        env = {**os.environ, **self.kind.env, **faketime(ahead_s),
+               "DONT_FAKE_MONOTONIC": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
         uri = self.kind.uri(self.kind.wire.address(self.number))
         enter = self.kind.wire.enter(self.number)
 

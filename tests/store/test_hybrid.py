@@ -64,7 +64,7 @@ class Hybrid:
         wait_for(copied, "a copy")
 
 
-@pytest.fixture(scope="module", params=[1, 3], ids=["one", "three"])
+@pytest.fixture(scope="module", params=[1, pytest.param(3, marks=pytest.mark.ci)], ids=["one", "three"])
 def servers(request):
     hybrid = Hybrid(request.param)
     yield hybrid
@@ -310,6 +310,7 @@ def test_redis_may_break_under_load(nodes):  # promise 26
 
 
 # PostgreSQL restarted, gracefully or by kill -9, with the copies standing: what was answered stays so.
+@pytest.mark.ci
 def test_postgresql_may_restart_under_load():
     hybrid = Hybrid(1)
     try:

@@ -70,6 +70,7 @@ def test_its_key_is_derived_by_the_one_rule(db):
     assert keys[:2] == ["k", "k:pay"] and keys[2] == ask(conn, "SELECT hapax.key_derive(%s, 'pay')", "k" * 255)[0][0]
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("what, values", [
     ("the topic has 0 bytes", {"topic": ""}),
     ("the topic has 256 bytes", {"topic": "t" * 256}),

@@ -66,6 +66,7 @@ def test_ended_backends_lose_nothing(pooled):
 
 
 # Fast, and as a machine that dies.
+@pytest.mark.ci
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.ci), signal.SIGKILL])
 def test_a_restart_under_load_loses_nothing(number):
     with Postgres() as server:

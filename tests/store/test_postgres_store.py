@@ -67,6 +67,7 @@ def proxy(server):
 
 # The reply to a statement that was committed is lost, as a whole, in its middle, or only its very end, which is what
 # tells of the commit: the op is sent again, with its token, and is answered as the first try would have been.
+@pytest.mark.some()
 @pytest.mark.parametrize("after", [0, 20, -6, -1])
 @pytest.mark.parametrize("how", ["rst", "fin"])
 def test_a_lost_reply_is_asked_for_again(database, proxy, after, how):
@@ -80,6 +81,7 @@ def test_a_lost_reply_is_asked_for_again(database, proxy, after, how):
 
 
 # A statement that did not get there as a whole is sent again as well.
+@pytest.mark.some(1)
 @pytest.mark.parametrize("after", [0, 30, -1])
 def test_a_statement_that_was_cut_is_sent_again(database, proxy, after):
     with Handle(database.uri(proxy.port)) as run:
@@ -139,6 +141,7 @@ def replace_run(database, body, declare=""):
 
 
 # Whatever the server says no with, the op was rolled back with it: it is never indeterminate.
+@pytest.mark.some(6)
 @pytest.mark.parametrize("sqlstate, error", [
     ("25006", "unavailable"), ("57P01", "unavailable"), ("57P02", "unavailable"), ("57P03", "unavailable"),
     ("53300", "unavailable"), ("53100", "unavailable"), ("55P03", "unavailable"), ("57014", "unavailable"),
@@ -334,6 +337,7 @@ def test_a_handle_outlives_a_restart(number):
 
 
 # Each backend of ours is ended, again and again, while ops run: no op gets another answer for it.
+@pytest.mark.ci
 def test_an_ended_backend_changes_no_answer(database):
     with Handle(database.uri()) as run:
         for i in range(50):
@@ -345,6 +349,7 @@ def test_an_ended_backend_changes_no_answer(database):
 
 
 # So is a connection that is ended before any op went over it. One whose server ends all of them is not tried for ever.
+@pytest.mark.some(1)
 @pytest.mark.parametrize("how", ["rst", "fin"])
 def test_a_connection_that_is_cut_at_once_is_made_again(database, proxy, how):
     with Handle(database.uri(proxy.port)) as run:
@@ -452,6 +457,7 @@ def test_tls_knows_the_server_or_goes_no_further(folder, hapax):
 # ---- check, purge, list --------------------------------------------------------------------
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("setting, value, says", [
     ("synchronous_commit", "off", "synchronous_commit is off"), ("fsync", "off", "fsync is off"),
     ("full_page_writes", "off", "full_page_writes is off")])

@@ -73,6 +73,7 @@ NETWORK = {
 
 
 # A call of which a byte was sent may have been carried out; only its repeat can tell.
+@pytest.mark.some(7)
 @pytest.mark.parametrize("fault", NETWORK)
 @pytest.mark.parametrize("reused", [False, True], ids=["new connection", "used connection"])
 def test_a_claim_whose_answer_is_lost_is_indeterminate_and_its_repeat_gets_it(hapax, redis, proxy, fault, reused):
@@ -98,6 +99,7 @@ def test_a_claim_whose_answer_is_lost_is_indeterminate_and_its_repeat_gets_it(ha
 
 
 # The same of a completion: its repeat is OK and there is one outcome.
+@pytest.mark.some(4)
 @pytest.mark.parametrize("fault", NETWORK)
 def test_a_completion_whose_answer_is_lost_is_indeterminate_and_its_repeat_is_ok(hapax, redis, proxy, fault):
     breaks, carried_out = NETWORK[fault]
@@ -253,6 +255,7 @@ REFUSALS = ["loading", "full", "busy", "misconfigured", "without_replicas", "rep
 
 
 # Each refuses before the script writes: surely not carried out.
+@pytest.mark.some(3)
 @pytest.mark.parametrize("refusal", REFUSALS)
 def test_a_server_that_refuses_to_write_is_unavailable_and_takes_the_repeat(hapax, redis, refusal):
     with Handle(redis.uri(timeout=f"{TIMEOUT_MS}ms")) as store:
@@ -381,6 +384,7 @@ def servers(request):
 
 
 # The states, scopes and ages that list tells apart, and what an operator may do, on each kind of deployment.
+@pytest.mark.some(1)
 def test_every_command_works_on_redis(hapax, servers):
     uri = servers.uri()
     assert hapax("init", "--store", uri).code == 0

@@ -60,6 +60,7 @@ def test_a_safe_node_is_safe(hapax):
 
 
 # Each setting that can lose an acknowledged operation is named with what to set.
+@pytest.mark.some(3)
 @pytest.mark.parametrize("options, texts", [
     ({}, ["no append-only file and no snapshots"]),
     ({"save": "3600 1"}, ["since the last snapshot (save 3600 1)"]),
@@ -197,6 +198,7 @@ def test_what_is_forbidden_is_said_and_fails_nothing(hapax):
 
 
 # Without what every op needs there is no store.
+@pytest.mark.some(1)
 @pytest.mark.parametrize("right", ["+evalsha", "+set", "+setrange", "+get", "+time"])
 def test_without_a_right_that_every_op_needs_the_check_fails(hapax, right):
     acl = ["user default on nopass ~* &* +@all", "user " + rights_without(hapax, "redis://x", right)]

@@ -43,8 +43,8 @@ def cluster(wait):
     return RedisCluster(replicas=2 if wait else 1, node_timeout_ms=DOWN_MS[wait]).start()
 
 
-KINDS = [(sentinels, 1), (far_sentinels, 0), (cluster, 1), pytest.param(sentinels, 0, marks=pytest.mark.ci),
-         pytest.param(cluster, 0, marks=pytest.mark.ci)]
+KINDS = [(sentinels, 1), (cluster, 1), *(pytest.param(start, 0, marks=pytest.mark.ci)
+                                         for start in (far_sentinels, sentinels, cluster))]
 if FAILOVERS > 1:
     KINDS += [(far_sentinels, 1), (uneven_sentinels, 1)]
 
@@ -113,6 +113,7 @@ def test_service_comes_back_after_a_primary_is_killed_under_load(start, wait):  
 
 
 # Until it is told, it still takes itself for the primary, with its old records.
+@pytest.mark.ci
 def test_with_wait_a_primary_that_was_stopped_and_comes_back_is_not_believed():
     judge(run_failovers(sentinels(1), 1, "stop", max(1, FAILOVERS // 10)), "sentinels, stopped", 1)
 
@@ -151,6 +152,7 @@ def test_a_primary_that_is_cut_off_from_its_replicas_is_left(wait, options):  # 
 
 
 # Slots go back and forth with their keys; half-way a slot's keys are on two nodes.
+@pytest.mark.ci
 def test_resharding_under_load_loses_nothing():  # promise 25
     with RedisCluster().start() as servers, Load(servers.uri(timeout="20s")) as load:
         load.wait_ops(1000)

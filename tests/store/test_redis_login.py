@@ -61,6 +61,7 @@ def uri(redis, host="127.0.0.1", **parameters):
 
 
 # The certificate's names decide, whether the URI names a host or its address.
+@pytest.mark.some(3)
 @pytest.mark.parametrize("names, host, why", [
     ("IP:127.0.0.1", "127.0.0.1", None),
     ("DNS:localhost", "localhost", None),
@@ -206,6 +207,7 @@ def test_the_environments_login_is_for_redis_alone(hapax, store):
 # ---- what is printed --------------------------------------------------------------------
 
 # Every command says why it could not; none says the password.
+@pytest.mark.some()
 @pytest.mark.parametrize("words", [["list"], ["check"], ["show", "key"], ["resolve", "key", "--forget"], ["purge"],
                                    ["bench", "--seconds", "1"]])
 @pytest.mark.parametrize("store", [

@@ -90,7 +90,7 @@ def rights(words):
 
 # With a database, a prefix and a replica to wait for: each user has enough, and nothing that it does not need. The key
 # without bytes is where a list asks whether a record exists.
-@pytest.mark.parametrize("user", ["hapax-door", "hapax-operator", "hapax-check"])
+@pytest.mark.parametrize("user", ["hapax-door", "hapax-check", pytest.param("hapax-operator", marks=pytest.mark.ci)])
 def test_each_right_is_enough_and_needed(hapax, user):
     with Redis(**SAFE).start() as redis, Redis(replica_of=redis).start() as replica:
         redis_server.wait_for(lambda: "online" in redis.info("replication").get("slave0", ""), "the replica")
@@ -139,6 +139,7 @@ def id_of(key):
 
 
 # In a cluster they also ask where slots are, and go to a slot that is just being moved.
+@pytest.mark.ci
 def test_the_users_in_a_cluster(hapax):
     with RedisCluster(**SAFE).start() as cluster:
         uri, nodes = cluster.uri(), cluster.nodes
@@ -166,6 +167,7 @@ def test_the_users_in_a_cluster(hapax):
 
 
 # With sentinels they also ask a node what it is; the sentinels have a user of their own.
+@pytest.mark.ci
 def test_the_users_with_sentinels(hapax):
     with Sentinels(replicas=1, **SAFE).start() as group:
         users = users_of(hapax, group.uri(wait=1))

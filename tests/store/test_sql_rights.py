@@ -185,6 +185,7 @@ def test_a_reader_by_default_privileges_has_no_right(bare, role):
 
 
 # What somebody gave wholesale is a danger that check names, and init takes back, tables, columns and functions.
+@pytest.mark.some(1)
 @pytest.mark.parametrize("grant, told", [
     ("SELECT ON ALL TABLES IN SCHEMA hapax", "has rights on tables"),
     ("SELECT (token) ON hapax.operations", "has rights on tables"),
@@ -326,7 +327,7 @@ def test_doors_and_operators_have_rights_of_their_own(db, roles):
 
 
 # Of each use's functions every one is needed: the door's and the operator's acts fail without it.
-@pytest.mark.parametrize("use", ["door", "operator"])
+@pytest.mark.parametrize("use", ["door", pytest.param("operator", marks=pytest.mark.ci)])
 def test_each_right_of_a_use_is_needed(db, roles, use, tmp_path):
     functions = re.search(r"GRANT EXECUTE ON FUNCTION (.*?) TO", statements_for(use))[1].split(", ")
     other = f"rocksdb:{tmp_path}/store"

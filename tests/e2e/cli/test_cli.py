@@ -395,6 +395,7 @@ def test_check_has_nothing_against_payments(hapax, store, tmp_path):
                         "for 7d; requests without a key are refused")
 
 
+@pytest.mark.some(9)
 @pytest.mark.parametrize("words, level, said", [
     (SERVE, "warning", "an effect may happen twice: after a crash"),
     (SERVE, "warning", "no --owner: tenants who are told apart by something else than credentials"),
@@ -434,6 +435,7 @@ def test_check_warns_of_each_dangerous_setting(hapax, store, words, level, said)
     assert "; " in lines[0][1]
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("words, said", [
     ([*SAFE, "--class", "409+retry-after not_run"], '--class "'),
     ([*SAFE, "--class", "503 unknown"], '--class "'),
@@ -621,6 +623,7 @@ def test_what_was_there_before_is_shown(hapax, folder, store):
 
 
 # The body's type is guessed from its file's name, where no header gives it.
+@pytest.mark.some(3)
 @pytest.mark.parametrize("name, words, headers", [
     ("a.html", [], ["Content-Type: text/html"]),
     ("b.TXT", ["--header", "A: b"], ["A: b", "Content-Type: text/plain"]),
@@ -703,7 +706,8 @@ def test_an_operation_is_resolved_by_its_id(hapax, store):
     assert hapax("resolve", "--store", store, "--id", name, "--fail").code == 0
 
 
-@pytest.fixture(params=["rocksdb", "keeper", "redis", "postgres"])
+@pytest.fixture(params=["rocksdb", "redis", *(pytest.param(kind, marks=pytest.mark.ci)
+                                              for kind in ("keeper", "postgres"))])
 def any_store(request, hapax, store):
     if request.param == "redis":
         with Redis().start() as server:

@@ -29,7 +29,8 @@ def servers():
         server.stop()
 
 
-@pytest.fixture(params=["rocksdb", "keeper", "redis", "postgres", "hybrid", "dynamodb"])
+@pytest.fixture(params=["rocksdb", "redis", *(pytest.param(kind, marks=pytest.mark.ci)
+                                              for kind in ("keeper", "postgres", "hybrid", "dynamodb"))])
 def any_store(request, hapax, folder, servers):
     def postgres():
         server = servers(Postgres)
@@ -123,6 +124,7 @@ def test_a_scope_is_erased(hapax, store):
     assert ann("k", "echo 1", "--scope", "b").out == "1\n"  # the store still knows its secret
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("kept", [False, True])
 def test_no_file_has_bytes_of_what_was_erased(hapax, store, folder, kept):
     """Neither a log nor a table: bodies of several openings, and one that is in no table yet."""

@@ -62,6 +62,7 @@ def test_differences_are_told_over_the_runs_of_all_calls(tree):
     assert flake(tree, "1", "--new")[1][1:] == ["1 runs, 0 failed, 0 cases differ or fail, 3 cases"]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_what_it_started_and_keeps_whole_runs_alone(tree, number):
     suite(tree, PLAYED)

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 import rabbit
@@ -14,10 +15,11 @@ SECONDS = 2.5  # it begins to tell after 2
 pytestmark = pytest.mark.ci
 
 
-def told(words, go_on=lambda: None, code=0):
-    """What a command tells on a terminal that waits for something, until it has taken long enough; and its output."""
+def told(words, waits=lambda _: True, go_on=lambda: None, code=0):
+    """What a command tells on a terminal, and its output: of one that waits for something, until it has taken long."""
     terminal, side = os.openpty()
     process = subprocess.Popen([HAPAX, *map(str, words)], stdout=subprocess.PIPE, stderr=side, text=True)
+    wait_until(lambda: waits(process), "it waits")
     began = time.monotonic()
     wait_until(lambda: time.monotonic() > began + SECONDS, "the time")
     held = go_on()
@@ -40,13 +42,19 @@ def says(said, command, what):
     assert said.endswith("\x1b[K"), said
 
 
+def opens_a_pipe(process):
+    """Nobody has opened its other end yet."""
+    with contextlib.suppress(OSError):  # a thread that has ended
+        return any("wait_for_partner" in at.read_text() for at in Path(f"/proc/{process.pid}/task").glob("*/wchan"))
+
+
 # The erase waits for whoever reads its trail.
 def test_an_erase_says_how_far_it_is(hapax, store, folder):
     keeper = hapax.keep(store)
     words = ["erase", "--store", store, "--scope", "bench", "--audit", folder / "trail"]
     hapax("bench", "--store", store, "--seconds", "1", "--duplicates", "0", "--clients", "64", "--size", "16")
     os.mkfifo(folder / "trail")
-    said, out = told(words, lambda: open(folder / "trail"))
+    said, out = told(words, opens_a_pipe, lambda: open(folder / "trail"))
     says(said, "erase", "forgotten")
     assert out.startswith("erased ")
     (folder / "trail").unlink()
@@ -67,7 +75,8 @@ def test_a_walk_says_how_far_it_is(hapax, db, command, what, code):
     hapax.many_unknown(uri, [f"k{i}" for i in range(3000)])
     blocker = db.connect(autocommit=False)
     blocker.cursor().execute("LOCK TABLE hapax.operations")
-    said, _ = told([command, "--store", uri], blocker.rollback, code)
+    said, _ = told([command, "--store", uri], lambda _: db.run("SELECT count(*) FROM pg_locks WHERE NOT granted")[0][0],
+                   blocker.rollback, code)
     says(said, command, what)
 
 

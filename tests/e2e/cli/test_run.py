@@ -83,7 +83,7 @@ def postgres():
         yield server
 
 
-@pytest.fixture(params=["unix", "redis", "postgres"])
+@pytest.fixture(params=["unix", "redis", pytest.param("postgres", marks=pytest.mark.ci)])
 def shared(request, hapax, store):
     if request.param == "unix":
         hapax.keep(store)
@@ -102,6 +102,7 @@ def shared(request, hapax, store):
 # ---- replays ----------------------------------------------------------------------------------
 
 # What was printed and the status are given again, byte by byte, and nothing runs.
+@pytest.mark.some(3)
 @pytest.mark.parametrize("script, options", [
     (r"printf 'a\000\377\n'; echo err >&2; exit 0", []),
     ("exit 0", []),
@@ -179,6 +180,7 @@ def test_output_ends_when_all_have_closed_it(runs):
 # ---- statuses ---------------------------------------------------------------------------------
 
 # The table of docs/run.md: what an end means, and so whether the next one runs.
+@pytest.mark.some(6)
 @pytest.mark.parametrize("script, options, first, second, effects", [
     ("exit 3", [], 3, 3, 2),
     ("exit 75", [], 75, 75, 2),
@@ -274,6 +276,7 @@ def test_a_tombstone_says_that_it_was_done(runs):
     at_some_pace(case, "200ms", "1s", "10s")
 
 
+@pytest.mark.some(8)
 @pytest.mark.parametrize("words, text", [
     ([], "KEY is missing"),
     (["k"], "COMMAND is missing"),
@@ -372,6 +375,7 @@ def test_under_hold_a_death_is_left_to_an_operator(runs):  # promise 5
 
 
 # reconcile: the hook is asked, and its word counts.
+@pytest.mark.some(2)
 @pytest.mark.parametrize("hook, status, output, effects", [
     ("echo found $HAPAX_ATTEMPT $HAPAX_STALE; exit 0", 0, b"found 2 1\n", 1),
     ("exit 1", 0, b"", 2),

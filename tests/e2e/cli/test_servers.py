@@ -1,11 +1,16 @@
 """tests/servers: what is started there ends, whatever becomes of the test."""
+import glob
 import os
 import pathlib
 import signal
 import subprocess
+import sys
 
 import pytest
 from conftest import PATIENCE, ROOT, read_line, wait_until
+
+sys.path.insert(0, str(ROOT / "tests/servers"))
+from process import faketime  # noqa: E402
 
 WITH = ROOT / "tests/servers/with.py"
 
@@ -52,6 +57,7 @@ def works_in(pid):
 
 
 # The signal of a harness that gives up, and the one that leaves no time to clean up.
+@pytest.mark.some(2)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.parametrize("kind", ["redis", "postgres-bare"])
 def test_servers_end_with_the_test_that_is_killed(start, kind, number):
@@ -70,3 +76,21 @@ def test_the_command_s_status_and_output_are_passed_on():
     done = subprocess.run([str(WITH), "redis", "sh", "-c", "echo out; exit 7"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (7, "out\n")
     assert subprocess.run([str(WITH), "redis", "sh", "-c", "kill -9 $$"]).returncode == 128 + 9
+
+
+# What it leaves would keep a later process of its number from starting.
+def test_what_a_killed_program_with_a_clock_of_its_own_has_left_is_removed():
+    process = subprocess.Popen(["sleep", "600"], env={**os.environ, **faketime(60)})
+
+    def left():
+        return glob.glob(f"/dev/shm/*faketime_s[eh]m_{process.pid}")
+
+    wait_until(lambda: len(left()) == 2, "what it shares")
+    faketime()
+    assert len(left()) == 2
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # while it is a zombie nobody removes what it left
+    assert len(left()) == 2
+    process.wait()
+    faketime()
+    assert left() == []

@@ -1,4 +1,5 @@
 """Spans and events of every door (docs/traces.md), with a fake collector (tests/servers/collector.py)."""
+import contextlib
 import json
 import os
 import re
@@ -241,19 +242,19 @@ def test_no_worker_waits_in_a_pipe(hapax, api, store):
     served = Served(hapax, api, store, "--workers", "2", "--events", "-")
     assert served.post("/ok", "k").status == 200
     pipe = os.fstat(served.process.stdout.fileno()).st_ino
-    nginx, = children(served.process.pid)
-    workers = children(nginx)
-    assert len(workers) == 2
-    for worker in workers:
-        modes = [int(re.search(r"flags:\s+(\d+)", Path(f"/proc/{worker}/fdinfo/{fd}").read_text())[1], 8)
-                 for fd in os.listdir(f"/proc/{worker}/fd") if os.stat(f"/proc/{worker}/fd/{fd}").st_ino == pipe]
+    for worker in served.family(workers=2)[2:]:
+        modes = list(modes_of(worker, pipe))
         assert any(mode & os.O_NONBLOCK for mode in modes), modes
     line = next(line for line in served.process.stdout if line.startswith("{"))
     assert json.loads(line)["event"] == "attempt"
 
 
-def children(pid):
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+def modes_of(pid, inode):
+    """How the process has a file open, each time that it has. A process at work closes others meanwhile."""
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(f"/proc/{pid}/fd/{fd}").st_ino == inode:
+                yield int(re.search(r"flags:\s+(\d+)", Path(f"/proc/{pid}/fdinfo/{fd}").read_text())[1], 8)
 
 
 # An object for each request, with or without a key; what a client sends cannot break out of its text.

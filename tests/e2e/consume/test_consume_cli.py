@@ -340,6 +340,7 @@ def as_a_date(seconds):
     return email.utils.formatdate(time.time() + seconds + 1, usegmt=True)  # whole seconds
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("status, after", [(429, in_seconds), (503, in_seconds), (503, as_a_date), (423, in_seconds)])
 def test_a_handler_says_when_to_come_again(consume, queue, handler, status, after):
     begun = []
@@ -529,6 +530,7 @@ def fill(queue, count, confirmed):
 
 
 # What is left stands before what was not seen: nobody is to take that for not there.
+@pytest.mark.some(1)
 @pytest.mark.parametrize("words, said", [
     ([], "put back: 0, left: 10, not seen: 11\n"),
     (["--key", "last"], "put back: 0, left: 10, not seen: 11\n"),
@@ -567,6 +569,7 @@ def test_letters_behind_all_that_a_run_holds_are_told_as_not_seen(hapax, queue):
 
 
 # The broker has given all by then, and counts none that waits.
+@pytest.mark.ci
 def test_letters_behind_the_bytes_that_a_run_holds_are_told_as_not_seen(hapax, queue):
     letters = Queue(rabbit.server(), queue.dead.name, **{"x-queue-type": "classic"})
     body = bytes(10 << 20)
@@ -662,6 +665,7 @@ def test_headers_keep_their_types_in_retries_letters_and_redrives(hapax, consume
     assert kept(properties_of(queue)) == expected
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("headers", [
     {"Idempotency-Key": {"a": 1}}, {"Idempotency-Key": [1]},
     {"Idempotency-Key": None}, {"x-deduplication-header": {"a": 1}},

@@ -2,17 +2,16 @@
 import confluent_kafka
 import pytest
 
+import topics
 from conftest import PATIENCE, end, wait_until
-from kafka_server import Kafka
 from rabbit import Consumer, Handler
 
 
 @pytest.fixture(scope="module")
 def kafka():
-    with Kafka() as kafka:
-        kafka.start()
-        kafka.make_topic("orders")
-        yield kafka
+    kafka = topics.server()
+    kafka.make_topic("orders")
+    return kafka
 
 
 def publish(kafka, topic, *keys):
@@ -89,6 +88,7 @@ def test_letters_behind_a_window_are_told_as_not_seen(kafka, hapax):
     assert (done.code, done.out, done.err) == (0, "put back: 617, left: 1\n", "")
 
 
+@pytest.mark.ci
 def test_letters_behind_a_window_of_those_left_are_told_as_not_seen(kafka, hapax):
     def redrive(*words, to="orders"):
         return hapax("redrive", "--from", f"kafka://{kafka.address}/left.dead",

@@ -1096,6 +1096,7 @@ CASE(connections_are_kept)
         assert_int_equal(run(&bed), HAPAX_CLASS_FINAL);
     assert_int_equal(count(&server.peer_count), peers);
     bed_close(&bed);
+    wait_until(&server.closed, count(&server.peer_count)); /* not to be counted below */
     bed_open(&bed, "/bye");
     for (int i = 0; i < 3; i++) {
         closed = count(&server.closed);

@@ -60,7 +60,7 @@ def queue(request, hapax):
     return make_queue(getattr(request, "param", "rabbitmq"), hapax)
 
 
-each = pytest.mark.parametrize("queue", ["rabbitmq", "sqs", "kafka"], indirect=True)
+each = pytest.mark.parametrize("queue", ["rabbitmq", "sqs", pytest.param("kafka", marks=pytest.mark.ci)], indirect=True)
 
 
 def words_of(queue):
@@ -250,10 +250,10 @@ def publish(queue, messages):
 
 
 @pytest.mark.parametrize("broker, kind",
-                         [("rabbitmq", PostgresStore), ("sqs", RedisStore), ("kafka", EmbeddedStore),
+                         [("rabbitmq", PostgresStore), ("sqs", RedisStore),
                           *(pytest.param(*pair, marks=pytest.mark.ci) for pair in [
                               ("rabbitmq", RedisStore), ("rabbitmq", EmbeddedStore), ("rabbitmq", KeeperStore),
-                              ("kafka", RedisStore), ("kafka-none", RedisStore)])])
+                              ("kafka", EmbeddedStore), ("kafka", RedisStore), ("kafka-none", RedisStore)])])
 def test_whoever_dies_nothing_is_lost_or_done_twice(request, hapax, effects, folder, broker, kind):  # promise 40
     seed = random.randrange(1 << 30)
     print("seed", seed)
@@ -311,6 +311,7 @@ def test_whoever_dies_nothing_is_lost_or_done_twice(request, hapax, effects, fol
 # ---- handlers that take long -------------------------------------------------------------------
 
 
+@pytest.mark.ci
 def test_a_handler_of_several_consumer_timeouts_runs_once(hapax, mortal, effects, store):
     """AMQP cannot ask for more time: the message comes again each time, waits for the first run, and none runs it. The
     first run lasts for longer than a lease, too."""
@@ -422,7 +423,8 @@ def test_what_was_refused_for_good_by_http_is_done(doors, api):  # noqa: F811
 # ---- dead letters --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("queue", ["rabbitmq", "sqs", pytest.param("kafka", marks=pytest.mark.ci)], indirect=True)
+@pytest.mark.parametrize("queue", ["sqs", *(pytest.param(kind, marks=pytest.mark.ci)
+                                            for kind in ("rabbitmq", "kafka"))], indirect=True)
 def test_dead_letters_of_every_kind_run_once_after_the_fix(hapax, queue, effects, store):
     """Those whose attempts were used up, and those refused, each with its repeats; and once in vain before the fix."""
     keys = [f"{kind}-{n}" for kind in ("failed", "refused") for n in range(10)]
@@ -454,7 +456,7 @@ def test_dead_letters_of_every_kind_run_once_after_the_fix(hapax, queue, effects
 
 @pytest.mark.parametrize("queue, kind", [
     ("rabbitmq", KeeperStore), pytest.param("rabbitmq", EmbeddedStore, marks=pytest.mark.ci), ("sqs", KeeperStore),
-    ("kafka", KeeperStore)], indirect=["queue"])
+    pytest.param("kafka", KeeperStore, marks=pytest.mark.ci)], indirect=["queue"])
 def test_sigterm_under_load_loses_and_repeats_nothing(hapax, queue, effects, folder, kind):  # promise 40
     keys, store = [f"k-{n}" for n in range(1500)], kind(hapax, folder).uri
     # So many are done by then, and those at work besides (48): whoever joins finds work. Not at Kafka, where nobody
@@ -564,7 +566,7 @@ def test_a_handler_that_is_away_gets_all_once_it_is_back(hapax, queue, effects, 
     assert end(consumer.process) == 0
 
 
-@pytest.mark.parametrize("queue", ["rabbitmq", "sqs", "kafka-none"], indirect=True)
+@pytest.mark.parametrize("queue", ["rabbitmq", "sqs", pytest.param("kafka-none", marks=pytest.mark.ci)], indirect=True)
 def test_a_tenant_that_is_turned_away_does_not_hold_up_the_others(hapax, queue, effects, store):
     """More messages of it than would fit in hand."""
     theirs, ours = [f"theirs-{n}" for n in range(40)], [f"ours-{n}" for n in range(200)]

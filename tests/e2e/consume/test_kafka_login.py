@@ -39,7 +39,7 @@ LOGINS = {
                   "sasl.password": quoted(PASSWORD)}),
     "scram": Login({"security.protocol": "sasl_ssl", **SCRAM}, USER, **NEWER),
 }
-each = pytest.mark.parametrize("login", LOGINS)
+ALL = ["scram", "environment", pytest.param("uri", marks=pytest.mark.ci)]
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def ended(process):
 # ---- those who may --------------------------------------------------------------------------------
 
 
-@each
+@pytest.mark.parametrize("login", ALL)
 def test_consume_and_redrive_come_in(hapax, topic, handler, store, login):
     login = LOGINS[login]
     handler.answers = lambda body: 422 if body == "bad" else 200
@@ -97,7 +97,8 @@ def test_consume_and_redrive_come_in(hapax, topic, handler, store, login):
     wait_until(lambda: not topic.left(), lambda: f"nothing being left ({topic.left()})")
 
 
-@each
+@pytest.mark.some(1)
+@pytest.mark.parametrize("login", ALL)
 def test_relay_comes_in(hapax, topic, login):
     login, database = LOGINS[login], pg.Database(pg.server())
     process = relay(hapax, database, topic.broker.login_uri(**login.parameters), **login.env)
@@ -128,6 +129,7 @@ def waiting(database):
 # ---- those who may not ------------------------------------------------------------------------------
 
 
+@pytest.mark.some()
 @pytest.mark.parametrize("parameters", [{}, SCRAM], ids=["PLAIN", "SCRAM"])
 @pytest.mark.parametrize("user, password", [(USER, f"{HUSH}-not"), ("nobody", PASSWORD)])
 def test_who_is_not_let_in_is_told(hapax, topic, handler, store, parameters, user, password):
@@ -198,6 +200,7 @@ def test_the_wrong_protocol_is_said(hapax, topic, handler, store, plain):
 
 
 # With rows and without: librdkafka logs in by itself.
+@pytest.mark.some(1)
 @pytest.mark.parametrize("rows", [0, 1])
 def test_a_relay_that_is_not_let_in_ends_and_keeps_its_rows(hapax, topic, rows):
     database = pg.Database(pg.server())

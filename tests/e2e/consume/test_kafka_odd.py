@@ -74,6 +74,7 @@ def is_as_sent(message):
 
 # Where Kafka says NULL, so does each copy: among the retries, the dead and the parked, and what is put back from there.
 # An empty key stays in its partition.
+@pytest.mark.some(1)
 @pytest.mark.parametrize("way", ["dead", "parked"])
 def test_a_tombstone_stays_one(hapax, topic, handler, store, way):
     producer = confluent_kafka.Producer({"bootstrap.servers": topic.broker.address, "partitioner": "murmur2_random",
@@ -159,6 +160,7 @@ def committed(topic):
 
 # What ends a transaction is a record that no consumer is given: it is no message that waits, and what is committed is
 # behind it. So are the messages of a transaction that was aborted.
+@pytest.mark.ci
 def test_the_end_of_a_transaction_does_not_wait(hapax, single, handler, store):
     transactions = Transactions(single)
     transactions.send("a", "b")
@@ -234,6 +236,7 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning(hapax, handler, s
 
 # What is committed may lie behind the end of a log that was cut off, or is another's of that name: less is committed
 # then.
+@pytest.mark.some(1)
 @pytest.mark.parametrize("count", [10, 0])
 def test_what_is_committed_behind_the_end_is_taken_back(hapax, single, handler, store, count):
     setter = client(single)

@@ -13,6 +13,7 @@ from rabbit import Consumer, Handler
 from test_kafka_login import put_in_outbox
 from topics import Topic
 
+pytestmark = pytest.mark.ci
 ROWS = re.findall(r"^\| `hapax (\w+)` \| (topic|group) `(\S+)` \| (\w+) \|$",
                   (ROOT / "docs/consume-kafka.md").read_text(), re.M)
 LOGIN = {"HAPAX_KAFKA_USER": USER, "HAPAX_KAFKA_PASSWORD": PASSWORD}
@@ -82,7 +83,6 @@ def refused(text):
     return "uthoriz" in text
 
 
-@pytest.mark.ci
 def test_the_acls_of_the_page_are_enough(hapax, kafka, topic, store):
     """A dead letter goes to a topic that is made for it, and redrive puts it back."""
     handler = Handler(lambda body: 422)

@@ -68,6 +68,7 @@ def test_the_rights_of_the_page_are_enough(hapax, queue, store):
     handler.close()
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("right", range(3), ids=["configure", "write", "read"])
 def test_consume_needs_each_right(hapax, queue, store, right):
     permissions = list(without(ROWS["consume"]))[right]

@@ -160,6 +160,7 @@ class Ordered(Handler):
         return 200
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("retry", ["10ms..50ms", "1s..1s"])
 def test_groups_keep_their_order_while_some_fail(hapax, fifo, folder, retry):
     """In hand where pauses are short, at the queue where they are long: what is behind one that failed waits, and other
@@ -207,6 +208,7 @@ def test_a_group_that_waits_holds_up_no_other(consume, fifo, handler):
 # ---- what fails in part, and answers that are lost ------------------------------------------------
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("op",
                          ["ReceiveMessage", "DeleteMessageBatch", "ChangeMessageVisibilityBatch", "SendMessageBatch"])
 def test_what_goes_wrong_with_calls_is_made_good(consume, queue, handler, op):
@@ -314,6 +316,7 @@ def test_what_waits_is_counted(consume, queue, handler):
 # ---- dead letters ------------------------------------------------------------------------------
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("kind", ["standard", "fifo"])
 def test_a_kill_between_copy_and_deletion_is_seen_by_the_id(hapax, folder, kind):
     """A second copy has the id of the first, and a FIFO queue takes none; a redrive runs the operation once."""

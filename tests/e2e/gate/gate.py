@@ -168,7 +168,7 @@ class ApiHandler(http.server.BaseHTTPRequestHandler):
         self.give(200, f"{self.headers['X-Tag']} {uuid.uuid4()}".encode())
 
     def do_gzip(self, rest, args, nth, body):
-        self.give(200, gzip.compress(b"zipped"), ("Content-Encoding", "gzip"))
+        self.give(200, gzip.compress(b"zipped", mtime=0), ("Content-Encoding", "gzip"))
 
     def do_type(self, rest, args, nth, body):
         self.give(200, b"effect=%d" % nth, ("Content-Type", args["t"]))

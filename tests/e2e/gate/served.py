@@ -1,8 +1,7 @@
 """`hapax serve` before an API of the test's."""
-import pathlib
-
 import gate as g
 from conftest import read_line, wait_until
+from process import family_of
 
 
 class Served:
@@ -23,23 +22,13 @@ class Served:
     def post(self, path, key=None, body=b"", headers=()):
         return self.send("POST", path, key, body, headers)
 
-
     def family(self, workers=1):
         """It, its nginx and the workers, once they are there: the port accepts before they do."""
         found = []
 
         def complete():
-            found[:] = processes_of(self.process.pid)
+            found[:] = family_of(self.process.pid)
             return len(found) == 2 + workers
 
         wait_until(complete, "all workers starting")
         return found
-
-
-def processes_of(pid):
-    """The process, and all that it started."""
-    found = [pid]
-    children = pathlib.Path(f"/proc/{pid}/task/{pid}/children")
-    for child in children.read_text().split() if children.exists() else []:
-        found += processes_of(int(child))
-    return found

@@ -35,6 +35,7 @@ def test_a_quoted_key_is_the_bare_one(gate, api):
     assert gate.post("/ok", "k2").replayed == "false"
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("key", ["", '""', "a b", "a,b", '"a', "k" * 256, "ä", "a\x7f", "a;b c"])
 def test_a_malformed_key_is_400(gate, api, key):
     """What is no key is refused, and nothing runs."""
@@ -305,6 +306,7 @@ def test_which_headers_are_stored_can_be_said(gate):
     assert again.all("Set-Cookie") == ["a=1", "b=2"] and again.all("X-A") == []
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("path", ["/chunked", "/nobuf/chunked", "/nobuf/ok", "/created", "/gzip", "/status/204",
                                   "/status/304", "/status/404", "/echo", "/ok?len=0", "/ok?len=1048576",
                                   "/type?t=text/x", "/try/ok", "/sub/ok", "/replays/status/500"])
@@ -473,6 +475,7 @@ def test_an_outcome_stored_by_another_is_the_answer(gate, api, hapax, store, pat
 # ---- outcomes -----------------------------------------------------------------------------------
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("status", [401, 403, 408, 425, 429, 503])
 def test_a_refusal_is_passed_on_and_a_retry_runs(gate, api, status):
     """Nothing ran: the answer is the API's, and the same key runs again, with refreshed credentials too."""
@@ -489,6 +492,7 @@ def test_a_final_error_is_replayed(gate, api, status):
         assert (answer.status, answer.replayed) == (status, replayed)
 
 
+@pytest.mark.some()
 @pytest.mark.parametrize("status", [409, 423, 429])
 @pytest.mark.parametrize("header", ["Retry-After:1", "Stripe-Should-Retry:true"])
 def test_an_answer_that_says_try_again_is_not_final(gate, api, status, header):
@@ -500,6 +504,7 @@ def test_an_answer_that_says_try_again_is_not_final(gate, api, status, header):
     assert api.count("k") == 2
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("status, header", [(409, "Stripe-Should-Retry:false"), (423, "X-Retry:true"),
                                             (400, "Retry-After:1"), (422, "Stripe-Should-Retry:true")])
 def test_no_other_answer_is_made_a_refusal_by_a_header(gate, api, status, header):
@@ -622,6 +627,7 @@ def test_nothing_was_sent_so_a_retry_runs(gate):
             assert (answer.status, answer.replayed) == (status, "false")
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("path", ["/drop", "/trunc", "/truncchunked", "/nobuf/trunc", "/slowdead/hold/never"])
 def test_a_cut_response_is_an_honest_error(gate, api, path):
     """Dropped, truncated or timed out after it was sent: 502 or 504, not recorded, in flight for its lease."""
@@ -810,6 +816,7 @@ def test_a_client_that_leaves_http2(gate, api):
 
 
 # The gRPC statuses whose class hold changes: 8 and 14 are the service's own word with a pushback only.
+@pytest.mark.some(3)
 @pytest.mark.parametrize("status, trailer, runs_again", [
     (7, "", True), (16, "", True), (8, "", False), (14, "", False), (13, "", False),
     (8, "grpc-retry-pushback-ms 100", True), (14, "grpc-retry-pushback-ms 0", True),
@@ -828,6 +835,7 @@ def test_grpc_under_hold(make_gate, status, trailer, runs_again):
     assert ("idempotency-replayed: false" in answers[1]) == runs_again, answers[1]
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("status, replayed", [(0, "true"), (5, "true"), (13, "false"), (14, "false"), (16, "false")])
 def test_grpc(make_gate, status, replayed):
     """Unary calls are classed by grpc-status; a replay has the trailers of the first response."""

@@ -182,6 +182,7 @@ PAYMENTS = "hapax_profile payments; hapax_owner $http_x_account;"
 KEY = "0123456789abcdef"
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("lines, key, said", [
     (PAYMENTS, None, "missing-key"),
     (PAYMENTS, KEY[1:], "bad-key"),
@@ -433,6 +434,7 @@ def test_a_store_that_stops_for_seconds_under_load(make_gate, api, hapax):  # pr
     wait_until(lambda: status(gate)["in_flight"] == 0, "the end of all calls")
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("hook", ["trunc", "truncchunked", "drop", "dead", "status/204", "ok?len=5000"])
 def test_a_hook_is_believed_only_whole(make_gate, api, hook):
     """A hook's response that was cut off tells nothing; one without a body, or over the limit, that it happened."""
@@ -509,6 +511,7 @@ BODILESS = {  # as Django, PHP and others send them
 }
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("head", BODILESS.values(), ids=BODILESS.keys())
 def test_a_replay_without_a_body_keeps_each_header(make_gate, fake, head):
     """What the first response had stands in the replay, Content-Type and length too."""

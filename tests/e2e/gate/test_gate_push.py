@@ -157,6 +157,7 @@ def test_unknown_is_retried_until_an_operator_resolves_it(gate, hapax, uri, api,
     assert told(gate, broker, "status/500", prefix="hold") == "done" and len(api.seen) == 1
 
 
+@pytest.mark.some()
 @every_broker
 @pytest.mark.parametrize("answers", [503, 500, 408])
 def test_under_hold_what_may_have_run_waits_for_an_operator(gate, api, broker, answers):
@@ -292,6 +293,7 @@ def test_a_refusal_that_is_kept_is_replayed_where_the_broker_takes_it_for_an_end
 # ---- what the handler says ----------------------------------------------------------------------
 
 
+@pytest.mark.some()
 @every_broker
 @pytest.mark.parametrize("status", [400, 404, 422, 500, 503])
 def test_what_a_handler_refused_runs_again_when_it_comes_again(gate, api, broker, status):  # promise 14
@@ -303,6 +305,7 @@ def test_what_a_handler_refused_runs_again_when_it_comes_again(gate, api, broker
     assert deliver(gate, broker, f"status/{status},{status},200").replayed == "true" and len(api.seen) == 3
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("body",
                          ['{"status":"RETRY"}', '{"Status":"RETRY","a":{"status":"SUCCESS"}}', '{"status":"HM"}',
                                   '{"status":"DROP"}', '{"A":"\\"}","status":"RETRY"}'])
@@ -315,6 +318,7 @@ def test_dapr_is_passed_a_status_that_is_no_success_and_it_runs_again(gate, api,
     assert deliver(gate, "dapr", path).body == b'{"status":"SUCCESS"}' and len(api.seen) == 3
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("body", ["", "{}", "[1]", '"RETRY"', "no JSON", '{"status":200}', '{"status":null}',
                                   '{"status":""}', '{"a":{"status":"RETRY"}}', '{"a":["status","RETRY"]}', "5",
                                   '{"a":"status","b":"RETRY"}', '{"statu":"RETRY","tatus":"RETRY"}'])

@@ -278,6 +278,7 @@ def test_serve(serve):
     assert served.post("/ok", "2", **of("b")).status == 200
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("words", [["--limit-requests", "1"], ["--limit-connections", "1"], ["--limit", "in_flight=1"]],
                          ids=["requests", "connections", "owner"])
 def test_what_is_refused_fills_no_log(serve, api, words):

@@ -69,6 +69,7 @@ def test_an_aborted_replay_runs_nothing(gate, api, read):
     assert (again.body, again.replayed) == (first.body, "true") and api.count("k") == 1
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("path", ["/hold/d?len=50000", "/nobuf/hold/d?len=50000", "/waits/hold/d?len=50000"])
 def test_after_an_abort_the_response_is_whole(gate, api, path):
     """A client that left made its retry get 200 with an empty body, or 409 for a day."""
@@ -178,6 +179,7 @@ def test_claiming_is_one_step(make_gate, api, folder):
             assert api.count(f"k{n}") == 1
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("path", ["/chunked", "/nobuf/chunked", "/gzip", "/status/204", "/created",
                                   "/type?t=image/png"])
 def test_any_kind_of_response_is_kept(gate, api, path):
@@ -230,6 +232,7 @@ def test_spelling_is_no_other_payload(gate, api):
     assert gate.post("/json/ok", "k", b'{"at":2,"a":[{"c":3,"b":2},1]}').status == 422
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("body", [b"", b"null", b"0", b"false", b'""', b"{}", b"\0"])
 def test_an_empty_result_is_a_result(gate, api, body):
     """Results that count as false were taken for none, and the handler ran again."""

@@ -55,6 +55,7 @@ def test_a_template_gives_an_api_its_shape(make_gate, api, folder):
     assert of_problem(gate.post("/rfc/ok"))["status"] == 400
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("text, said", [
     ("", "it is empty, or over 4096 bytes"),
     ('"' + "x" * 4096 + '"', "it is empty, or over 4096 bytes"),

@@ -34,6 +34,7 @@ def play(served, schedule, path, timed_out):
     return answer, n
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_handler_that_outlasts_the_clients_timeout_is_replayed(serve, api, schedule):
     """The client gives its first request up, and its next one gets the first response: one effect."""
@@ -43,6 +44,7 @@ def test_a_handler_that_outlasts_the_clients_timeout_is_replayed(serve, api, sch
     assert (answer.replayed, api.count("k")) == ("true", 1)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_crash_is_outlived_by_the_next_request(serve, api, schedule):
     """The first attempt is cut off. The second request waits for its lease, and is run: no third is needed."""

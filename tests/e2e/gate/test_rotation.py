@@ -71,7 +71,7 @@ class Load(Workers):
                 self.wrong.append(f"{key}: {bodies}")
             self.asked += 1
 
-    def wait(self, more=60):
+    def wait(self, more=30):
         enough = self.asked + more
         wait_until(lambda: self.asked >= enough or self.wrong, f"{more} keys")
         assert not self.wrong, self.wrong[0]
@@ -119,7 +119,7 @@ def test_the_secret_of_two_gates_is_changed_under_load(hapax, serve, api, folder
         assert tell(1, "made-by-old").replayed == "true"
         assert rotate("--both")["at"] == "both"
         left = rotate("--end", code=1)
-        assert left["at"] == "both" and left["left"] > 60
+        assert left["at"] == "both" and left["left"] > 30
         load.wait()
         wait_until(lambda: hapax("rotate", "--store", shared, "--end", **BOTH).code == 0, "the old secret to be over")
         assert tell(1, "made-by-both").replayed == "false"

@@ -91,6 +91,7 @@ def test_stripes_sdks_see_errors(shop, make_gate, api, uri, template):
                                                                                "away": 0}
 
 
+@pytest.mark.some(1)
 def test_a_lock_that_asks_for_a_retry_is_tried_again(shop, make_gate, api, uri):
     """409 with Stripe-Should-Retry, as Stripe's API answers a lock: the SDK's own retry makes the charge."""
     gate = make_gate(stripes(api, uri, "").replace("DOWN", str(g.free_port()))).start()
@@ -98,6 +99,7 @@ def test_a_lock_that_asks_for_a_retry_is_tried_again(shop, make_gate, api, uri):
     assert api.count("k") == 2
 
 
+@pytest.mark.some(1)
 def test_stripes_retries_outlive_a_crash(shop, serve, api):
     """With the SDKs' two retries, and a wait over the lease as docs/retries.md has it: the first attempt is cut off,
     and the SDK's next request waits for its lease and is run."""

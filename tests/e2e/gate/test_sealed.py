@@ -67,6 +67,7 @@ def test_keys_are_set_and_changed_without_losing_a_replay(hapax, store, keys, fo
     assert hapax("list", "--store", store, "--json").out.count('"completed"') == 3
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("text, mode, said", [("one 12\n", 0o600, "line 1"), (ONE, 0o644, "chmod o-r"),
                                               ("\n", 0o600, "empty"), ("# one\n\n", 0o600, "no key")],
                          ids=["line", "mode", "empty", "comments"])
@@ -139,7 +140,8 @@ def test_the_gate_replays_what_it_sealed_before_kill_9(hapax, serve, api, store,
 # ---- copies -----------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["rocksdb", "redis", "postgres", "hybrid", "dynamodb"])
+@pytest.fixture(params=["rocksdb", "redis", *(pytest.param(kind, marks=pytest.mark.ci)
+                                              for kind in ("postgres", "hybrid", "dynamodb"))])
 def copied(request, hapax, folder):
     """The URI of a store, and what gives all files of it and a dump."""
     servers = []

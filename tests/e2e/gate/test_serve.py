@@ -22,8 +22,8 @@ import pytest
 
 import gate as g
 from conftest import HAPAX, PATIENCE, end, read_line, wait_until
-from process import is_over, wait_for
-from served import Served, processes_of
+from process import family_of, is_over, wait_for
+from served import Served
 
 
 def alive(pid):
@@ -42,7 +42,7 @@ def port_is_free(port):
 
 
 def folder_of(served):
-    master = processes_of(served.process.pid)[1]
+    master = family_of(served.process.pid)[1]
     words = pathlib.Path(f"/proc/{master}/cmdline").read_bytes().decode()
     return pathlib.Path(re.search(r"/[^ \0]*hapax-serve-\w{6}", words).group())
 
@@ -156,6 +156,7 @@ def test_memory(serve, api, hapax):
     assert [line["state"] for line in hapax("list", "--json", "--store", named[1]).lines] == ["completed"]
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("listen, url", [("{}", "http://127.0.0.1:{}"), ("0", r"http://127\.0\.0\.1:\d+"),
                                          ("localhost:0", r"http://localhost:\d+"),
                                          ("0.0.0.0:0", r"http://0\.0\.0\.0:\d+")])
@@ -191,6 +192,7 @@ def run_as(hapax, user, *words):
     return hapax.run("setpriv", "--reuid", user, "--regid", user, "--clear-groups", HAPAX, *words)
 
 
+@pytest.mark.some(1)
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs workers as another user")
 @pytest.mark.parametrize("user", ["www-data", "daemon"])
 def test_the_workers_user_has_the_rights_of_a_door(serve, hapax, user):
@@ -505,6 +507,7 @@ class Switching(socketserver.ThreadingTCPServer):
         pass
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("method, key, protocol, status", [
     ("GET", None, "h2c", 200), ("GET", None, "websocket, h2c", 200), ("GET", None, "websocket", 101),
     ("POST", "k", "websocket", 200), ("POST", "k", "h2c", 200)])
@@ -567,6 +570,7 @@ def test_auth_request_is_asked_on_every_request(serve, api):
     assert served.send("GET", "/hapax-auth").status == 404
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("words, said", [
     ([], "an effect may happen twice: after a crash, a cut connection, a 500 or a 503 the next request runs again"),
     (["--on-expired", "hold", "--key", "required"], "no effect happens twice: after a crash, a cut connection or a 500 "
@@ -752,7 +756,7 @@ def test_a_reload_leaves_handlers_their_time(serve, api):
             connection.send(g.request("POST", f"/hold/{name}", name))
             wait_until(lambda key=name: api.count(key) == 1, "the attempt")
         served.process.send_signal(g.signal.SIGHUP)
-        wait_until(lambda: len(processes_of(served.process.pid)) == 4, "the new worker")
+        wait_until(lambda: len(family_of(served.process.pid)) == 4, "the new worker")
         reloaded = time.monotonic()
         wait_until(lambda: time.monotonic() > reloaded + 1, "the drain being over")
         api.door("a").set()
@@ -821,6 +825,7 @@ def users_of(*folders):
     return found
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("moment", ["folder", "lock", "conf", "socket", "ready", "request", "reload", "end"])
 def test_kill_9_leaves_nothing_that_the_next_start_does_not_clear(hapax, api, folder, moment):
     """hapax serve and nginx's master are killed together: no worker lives on. The next one starts on the same port and
@@ -860,11 +865,11 @@ def test_kill_9_leaves_nothing_that_the_next_start_does_not_clear(hapax, api, fo
             wait_until(lambda: api.count("k") == 1, "the attempt")
             killed.send_signal({"reload": g.signal.SIGHUP, "end": g.signal.SIGTERM}.get(moment, g.signal.SIGCONT))
         if moment == "reload":
-            wait_until(lambda: len(processes_of(killed.pid)) == 2 + 3, "new workers beside the old one")
+            wait_until(lambda: len(family_of(killed.pid)) == 2 + 3, "new workers beside the old one")
         if moment == "end":
             wait_until(lambda: port_is_free(port), "the port being free")
         for number in g.signal.SIGSTOP, g.signal.SIGKILL:  # neither may see the other's end
-            for pid in processes_of(killed.pid)[:2]:
+            for pid in family_of(killed.pid)[:2]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, number)
         killed.wait(PATIENCE)
@@ -899,6 +904,7 @@ def test_kill_9_of_nginx_ends_it(serve):
 UP = ("--upstream", "http://127.0.0.1:9")
 
 
+@pytest.mark.some(35)
 @pytest.mark.parametrize("words, said", [
     ([], "--upstream URL is missing"),
     (["--upstream", "127.0.0.1:9"], '--upstream "127.0.0.1:9": not a URL'),

@@ -88,6 +88,7 @@ PATHS = ("ok", "ok?len=300000", "status/500", "status/401", "status/204", "statu
          "gzip", "many", "type?t=application/json", "status/503?h=Retry-After:1", "trunc", "drop", "nothing?len=0")
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("path", PATHS)
 def test_a_watched_request_gets_the_services_own_answer(gate, api, path):
     """First and repeat: status, headers and body are those without a gate, no header says that there is one, and the

@@ -312,7 +312,7 @@ def test_an_order_behind_a_consumer(hapax, db):
 
 
 @pytest.mark.parametrize("key", [
-    pytest.param("order-17", id="plain"), pytest.param('a"b\\c%41', id="quotes"),
+    pytest.param('a"b\\c%41', id="quotes"), pytest.param("order-17", id="plain", marks=pytest.mark.ci),
     pytest.param("h\u00e9llo", id="utf8", marks=pytest.mark.ci),
     pytest.param("\u00e9" * 127, id="long", marks=pytest.mark.ci)])
 def test_a_redelivered_message_goes_on_where_it_was(hapax, db, folder, key):

@@ -51,7 +51,8 @@ def keeper_store(request):
     yield request.getfixturevalue("uri")
 
 
-@pytest.fixture(params=(keeper_store, redis_store, postgres_store), ids=("keeper", "redis", "postgres"))
+@pytest.fixture(params=(keeper_store, redis_store, pytest.param(postgres_store, marks=pytest.mark.ci)),
+                ids=("keeper", "redis", "postgres"))
 def any_store(request):
     with request.param(request) as uri:
         yield uri

@@ -28,7 +28,7 @@ def connect(folder, gate, port, name, tenant):
     return connection
 
 
-@pytest.mark.parametrize("owned", [True, False], ids=["owner", "caller"])
+@pytest.mark.parametrize("owned", [True, pytest.param(False, marks=pytest.mark.ci)], ids=["owner", "caller"])
 def test_two_tenants(make_gate, api, folder, owned):  # promise 8
     """Not one foreign tag, no operation run twice, and with an owner none swallowed."""
     for name in ("gate", "a", "b"):

@@ -256,6 +256,7 @@ def test_a_response_in_chunks_is_stored_as_one(function):
 # ---- behind HTTP ----------------------------------------------------------------------------------
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("kind", HTTP)
 def test_a_request_with_a_key_is_answered_once(function, kind):
     """The gate's statuses and headers as a proxy response; cookies are of the first answer only."""
@@ -270,6 +271,7 @@ def test_a_request_with_a_key_is_answered_once(function, kind):
     assert one.effects() == {"a": 1}
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("kind", HTTP)
 def test_requests_are_refused_as_the_gate_refuses_them(function, kind, hapax, store):
     """Problem documents with the gate's statuses: no key, a bad key, two keys, another body."""
@@ -367,6 +369,7 @@ def test_two_owners_never_meet(function):
         assert one.effects()[key] == 2
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("owned", [True, pytest.param(False, marks=pytest.mark.ci)], ids=["owner", "caller"])
 def test_two_tenants_with_equal_requests(function, owned):
     """Both at once, by each credential: no foreign tag, nothing run twice, and with an owner nothing swallowed."""
@@ -410,6 +413,7 @@ def test_an_owner_may_be_of_several_parts(function, hapax, redis):
     assert parts[0].json["body"] == parts[3].json["body"] != parts[2].json["body"]
 
 
+@pytest.mark.some()
 @pytest.mark.parametrize("option", ["--owner", "--caller"])
 @pytest.mark.parametrize("value", [None, "", {}, "x" * 256], ids=["absent", "empty", "an object", "long"])
 def test_an_event_that_does_not_say_whose_key_it_has_is_refused(function, option, value):
@@ -551,6 +555,7 @@ def test_a_response_that_the_service_finds_too_large_is_its_matter(function):
     assert one.effects() == {"k": 1}
 
 
+@pytest.mark.ci
 def test_a_thousand_invocations_leave_nothing_behind(function, redis):
     """Descriptors and memory of hapax after 1,000 are what they were after 100; in a sanitized build nothing leaks."""
     one = function("echo", store=redis.uri())
@@ -579,6 +584,7 @@ def test_a_thousand_invocations_leave_nothing_behind(function, redis):
 # ---- the service's answers --------------------------------------------------------------------------
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("status", [400, 403, 500])
 def test_what_the_service_says_to_a_response_reaches_the_runtime(function, status):
     """The outcome is stored by then; the retry of the event is replayed."""
@@ -948,6 +954,7 @@ def test_a_second_answer_to_an_event_changes_nothing(function):
     assert first.json["run"] != "second" and one.effects() == {"k": 1}
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("status", ["0", "3", "77"])
 def test_the_childs_exit_status_is_its_own(function, status):
     one = function("leave", words=[status])
@@ -980,6 +987,7 @@ def test_sigterm_ends_the_child_first(function):
     assert not bed.lambda_api.alive(child)
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("words, named", [
     (["--store", "memory:", "--listen", "0.0.0.0:1", "--", "true"], "listen"),
     (["--store", "nonsense:x", "--", "true"], "nonsense"),

@@ -121,6 +121,7 @@ def test_the_functions_own_report_is_kept(function):
     assert one.lines("batches") == ["a b c", "b"]
 
 
+@pytest.mark.some()
 @pytest.mark.parametrize("stops", [False, True], ids=["goes on", "stops"])
 @pytest.mark.parametrize("make", [kinesis, dynamodb], ids=["kinesis", "dynamodb"])
 def test_what_follows_a_record_that_a_stream_failed_at_is_not_done(function, make, stops):

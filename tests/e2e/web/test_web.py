@@ -314,6 +314,7 @@ def test_a_stuck_operation_is_resolved_and_the_second_operator_is_told(hapax, ke
     assert [web.post("resolve", asked)[0] for _ in range(2)] == [200, 409]
 
 
+@pytest.mark.ci
 def test_many_are_listed_before_they_are_resolved(hapax, kept, web, visit):
     hapax.many_unknown(kept, [f"m{i}" for i in range(120)])
     page = visit(web, "ann:pw2")
