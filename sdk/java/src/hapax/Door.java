@@ -54,7 +54,8 @@ final class Door {
         final BlockingQueue<News> news = new LinkedBlockingQueue<>(); // RECONCILE, RUN and the last word at most
         int op;
         private String ticket; // for RESUME
-        private Frame again; // BEGIN while ASKED, END while ENDED: to be sent again on a new connection
+        // To be sent again on a new connection: BEGIN while ASKED, END while ENDED. While RUNNING: END where nobody waits.
+        private Frame again;
         private State state = State.ASKED;
         private boolean left; // nobody waits for it: it is given up where it was not run
         volatile boolean lost, stepped; // stepped: a step was begun, so this attempt may have had an effect
@@ -112,8 +113,8 @@ final class Door {
         call.left = true;
         if (call.state == State.ASKED)
             send(Frame.of(Frame.CANCEL, call.op, Map.of(), null));
-        else if (call.state == State.RUNNING) // its RUN is in news
-            sendEnd(call, NOT_RUN);
+        else if (call.state == State.RUNNING) // its RUN, or RECONCILE, is in news
+            sendEnd(call, call.again);
     }
 
     /** The thread that runs the handler; null: it has ended. Returns whether the claim is lost. */
@@ -329,14 +330,13 @@ final class Door {
         call.news.add(new News(frame, error));
     }
 
-    /** Tells a new connection of the calls in hand. */
+    /** Tells a new connection of the calls in hand, then of ends: the door would end an operation whose steps it does not know. */
     private void resume() {
-        for (Call call : calls.values()) {
-            if (call.state != State.ASKED)
-                send(Frame.of(Frame.RESUME, call.op, call.request.resumed(call.ticket), null));
-            if (call.state != State.RUNNING)
+        for (Call call : calls.values())
+            send(call.state == State.ASKED ? call.again : Frame.of(Frame.RESUME, call.op, call.request.resumed(call.ticket), null));
+        for (Call call : calls.values())
+            if (call.state == State.ENDED)
                 send(call.again);
-        }
     }
 
     /** Ends all calls, for there is no door. */
@@ -361,9 +361,9 @@ final class Door {
                     return "a RUN that nobody waits for";
                 call.state = State.RUNNING;
                 call.ticket = (String) said.get("ticket");
-                call.again = null;
+                call.again = frame.kind() == Frame.RUN ? NOT_RUN : UNKNOWN;
                 if (call.left)
-                    sendEnd(call, NOT_RUN);
+                    sendEnd(call, call.again);
                 else
                     call.news.add(new News(frame, null));
             }

@@ -100,6 +100,8 @@ public final class Hapax implements AutoCloseable {
 
     /** Asks for an operation, for adapters: an Op to run the handler and then to end, or an answer. */
     public Op.Turn begin(Request request) {
+        if (request.reconciler != null && "http".equals(request.members.get("as")))
+            throw new HapaxException("invalid", "Options.reconcile: HTTP has no such hook; use Options.hold", null);
         return hear(door.begin(request), true);
     }
 
@@ -132,10 +134,8 @@ public final class Hapax implements AutoCloseable {
     private <T> Ended<T> drive(Request request, Handler<T, ?> handler) {
         Ended<T> ended = new Ended<>(null, null, begin(request));
         while (ended.turn.op() != null)
-            if (ended.turn.op().reconcile())
-                ended = new Ended<>(null, null, ask(ended.turn.op(), request.reconciler));
-            else
-                ended = run(ended.turn.op(), handler);
+            ended = ended.turn.op().reconcile() ? new Ended<>(null, null, ask(ended.turn.op(), request.reconciler))
+                    : run(ended.turn.op(), handler);
         return ended;
     }
 

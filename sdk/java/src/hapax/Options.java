@@ -93,7 +93,7 @@ public final class Options {
         return policy("wait", duration.toMillis() + "ms");
     }
 
-    /** on_expired=reconcile, with this hook. */
+    /** on_expired=reconcile, with this hook. A request of HTTP has none: it is refused, and nothing runs. */
     public Options reconcile(Reconciler<?> hook) {
         return policy("on_expired", "reconcile").with(request -> {
             request.set("reconciles", true);
