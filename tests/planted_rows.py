@@ -14,6 +14,7 @@ FRAME, CONNECTION = "src/store/keeper/frame.c", "src/store/keeper/connection.c"
 DECIDE, DELIVERIES = "src/door/consume/decide.c", "src/door/consume/deliveries.c"
 ASK, INHAND = "src/door/ask.c", "src/door/consume/inhand.c"
 OP, META, TICKET = "src/door/socket/op.c", "src/door/socket/meta.c", "src/door/socket/ticket.c"
+SERVER = "src/door/socket/server.c"
 RELAY = "src/relay/relay.c"
 IDENTIFY, NGX_REQUEST = "nginx/ngx_http_hapax_identify.c", "nginx/ngx_http_hapax_request.c"
 OUTCOME, FILTER = "nginx/ngx_http_hapax_outcome.c", "nginx/ngx_http_hapax_filter.c"
@@ -536,6 +537,14 @@ MISTAKES = [
      "        if (hapax__nonces_add(&door->nonces, &nonce))\n",
      "        (void)hapax__nonces_add(&door->nonces, &nonce);\n",
      kill("a_nonce_that_this_door_knows_is_no_claim_of_its_own")),
+    ("door_an_end_gives_back_what_is_granted", SERVER,
+     "    hapax__claims_leave(door->options.h);\n",
+     "",
+     kill("a_door_that_ends_leaves_a_claim_to_its_client")),
+    ("door_what_is_resumed_is_given_back", OP,
+     "        if (op->ticketed && op->call && !died)\n            atomic_store(&op->call->left, true);\n",
+     "",
+     kill("the_end_of_a_connection_leaves_a_resumed_hook_alone")),
     ("door_a_death_is_not_told", OP,
      "            op->died = died;\n",
      "",

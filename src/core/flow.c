@@ -706,6 +706,15 @@ void hapax__flow_stop(struct hapax__flow *f, int64_t now_us)
     happens(phases[f->phase].stop, f, now_us);
 }
 
+void hapax__flow_leave(struct hapax__flow *f, int64_t now_us)
+{
+    assert(f->ask == HAPAX__ASK_OUT);
+    f->ask = HAPAX__ASK_NONE;
+    if (!answered(f))
+        give_in_flight(f, f->attempt, f->lease_end_us, now_us);
+    over(f, now_us);
+}
+
 static void stop_if_answered(struct hapax__flow *f, int64_t now_us)
 {
     if (answered(f))

@@ -193,4 +193,8 @@ void hapax__flow_reconciled(struct hapax__flow *flow, enum hapax_class cls,
  * on; an answered flow stops saving, and the claim is left to its lease. */
 void hapax__flow_stop(struct hapax__flow *flow, int64_t now_us);
 
+/* In the place of hapax__flow_told(), where the op was not put: the flow ends, and its claim stays
+ * until its lease is over. Another flow may go on with the claim by its token. */
+void hapax__flow_leave(struct hapax__flow *flow, int64_t now_us);
+
 #endif

@@ -42,6 +42,10 @@ struct hapax__call {
      * silence_us, the claim is not renewed. NULL: the handler runs in this process. */
     const atomic_int_fast64_t *heard_us;
     int64_t silence_us;
+    bool shared; /* whoever made its token may ask another door for the same claim */
+    /* Its client may go on with the claim by another call. From then on the claim is not given back
+     * but left to its lease. May be set at any time. */
+    atomic_bool left;
     /* Goes on with a claim of request.token (flow.h) that another process of this door was granted.
      * Its fence is 0 otherwise. */
     struct hapax__flow_claim claim;
@@ -70,6 +74,7 @@ struct hapax__call {
     struct hapax__call_names names;
     enum hapax_class cls; /* how the handler ended; 0: it has not run yet */
     bool died; /* it did not end: its process is dead */
+    bool withdrawn; /* nothing ended: the door takes the claim back */
     struct hapax_answer answer;
     struct hapax__traces *traces; /* NULL: it is not told */
     struct hapax__traced traced;
@@ -116,10 +121,18 @@ HAPAX__SHARED void hapax__call_ended(struct hapax__call *call, enum hapax_class 
  * the class UNKNOWN and without an outcome. Safe from any thread. */
 void hapax__call_died(struct hapax__call *call);
 
+/* Reports, in the place of hapax__call_ended(), that the door did not run the handler, or that
+ * nobody waits for the hook any more: the claim is given back, or the operation is `unknown`; but
+ * neither where the call is left. */
+void hapax__call_withdraw(struct hapax__call *call);
+
 /* Gives a call up that was begun and has not been told RUN or RECONCILE: it is answered soon, and
  * its claim, if it gets one, is given back. A state that was on its way comes nevertheless. Does
  * nothing the second time. */
 void hapax__call_stop(struct hapax__call *call);
+
+/* The door ends: from now on all `shared` calls count as `left`. */
+void hapax__claims_leave(struct hapax *h);
 
 /* Leaves a call in the state ANSWER: moves its answer to *answer, and lets go of the call. The
  * caller releases the answer. text: the store's last failure where the answer has an error,

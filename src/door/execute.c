@@ -182,6 +182,11 @@ bool hapax_store_dead(const struct hapax *h)
     return hapax__pulse_store_dead(h->pulse);
 }
 
+void hapax__claims_leave(struct hapax *h)
+{
+    hapax__pulse_leave_claims(h->pulse);
+}
+
 void hapax__use_traces(struct hapax *h, struct hapax__traces *traces)
 {
     h->traces = traces;

@@ -49,6 +49,7 @@ struct hapax__pulse {
     int inbox_fd;
     pthread_t thread;
     atomic_bool store_dead; /* the breaker is open: for other threads */
+    atomic_bool leaving; /* hapax__claims_leave() */
     struct hapax__counts counts;
     struct hapax__lane_counts lane_counts;
 
@@ -172,6 +173,24 @@ static bool is_silent(const struct hapax__call *call)
            hapax__boot_us() - atomic_load(call->heard_us) > call->silence_us;
 }
 
+/* Whether the op would take a claim back, and whoever has the token may go on with that claim. */
+static bool is_left(const struct hapax__call *call)
+{
+    switch (call->flow.phase) {
+    case HAPAX__FLOW_READING:
+    case HAPAX__FLOW_SAVING:
+        if (!call->withdrawn)
+            return false;
+        break;
+    case HAPAX__FLOW_CHASING:
+    case HAPAX__FLOW_RELEASING:
+        break;
+    default: /* while handler or hook runs, `withdrawn` is the door's */
+        return false;
+    }
+    return atomic_load(&call->left) || (call->shared && atomic_load(&call->pulse->leaving));
+}
+
 static bool flow_act(struct hapax__flow *flow, enum hapax__flow_do what, int64_t now_us)
 {
     struct hapax__call *call = flow->door;
@@ -182,6 +201,10 @@ static bool flow_act(struct hapax__flow *flow, enum hapax__flow_do what, int64_t
         hapax__heap_set(&pulse->timers, &call->timer, flow->wake_us);
         break;
     case HAPAX__FLOW_ASK:
+        if (is_left(call)) {
+            hapax__flow_leave(flow, now_us);
+            break;
+        }
         if (pulse->lane && !is_silent(call)) {
             put_asked(pulse, call);
             break;
@@ -424,6 +447,11 @@ bool hapax__pulse_store_dead(const struct hapax__pulse *pulse)
     return atomic_load(&pulse->store_dead);
 }
 
+void hapax__pulse_leave_claims(struct hapax__pulse *pulse)
+{
+    atomic_store(&pulse->leaving, true);
+}
+
 struct hapax__counts *hapax__pulse_counts(struct hapax__pulse *pulse)
 {
     return &pulse->counts;
@@ -491,6 +519,15 @@ void hapax__call_died(struct hapax__call *call)
 {
     call->died = true;
     hapax__call_ended(call, HAPAX_CLASS_UNKNOWN);
+}
+
+void hapax__call_withdraw(struct hapax__call *call)
+{
+    bool asked = call->state == HAPAX__FLOW_RECONCILE;
+
+    call->withdrawn = true;
+    /* Of a hook that has not answered nobody knows what it would say. */
+    hapax__call_ended(call, asked ? HAPAX_CLASS_UNKNOWN : HAPAX_CLASS_NOT_RUN);
 }
 
 void hapax__call_ended(struct hapax__call *call, enum hapax_class cls)

@@ -15,6 +15,9 @@ struct hapax__pulse;
 /* Whether the breaker of its calls is open (core/breaker.h). Safe from any thread. */
 bool hapax__pulse_store_dead(const struct hapax__pulse *pulse);
 
+/* hapax__claims_leave() */
+void hapax__pulse_leave_claims(struct hapax__pulse *pulse);
+
 /* What its flows and its lane count. Read each word by itself. Safe from any thread. */
 struct hapax__counts *hapax__pulse_counts(struct hapax__pulse *pulse);
 const struct hapax__lane_counts *hapax__pulse_lane_counts(const struct hapax__pulse *pulse);

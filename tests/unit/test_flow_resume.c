@@ -255,3 +255,27 @@ CASE(open_does_not_run_beside_a_resumed_one)
     expect(b, "0 RUN a3 stale\n0 ASK renew\n1 ASK claim\n0 ABANDON\n"
               "2 ANSWER store_down indeterminate retry 1000\n2 END\n");
 }
+
+/* A door that ends leaves a claim to whoever has its token: what was to give the claim back is not
+ * asked. Whoever was not answered yet is told that an attempt runs. */
+CASE(a_claim_is_left_to_its_lease)
+{
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    begin(b, 0);
+    stop(b, 0);
+    told_claimed(b, 0, 1, false);
+    expect(b, "0 ASK claim\n0 ANSWER store_down indeterminate retry 1000\n0 ASK fail not-run\n");
+    hapax__flow_leave(&b->flows[0], b->now_us);
+    go_on(b, 0);
+    expect(b, "0 END\n");
+    resume(b, 1, false);
+    told_renewed(b, 1, FENCE);
+    handled(b, 1, HAPAX_CLASS_NOT_RUN, 0);
+    expect(b, "1 RUN a3 stale\n1 ASK renew\n1 ASK fail not-run\n");
+    hapax__flow_leave(&b->flows[1], b->now_us);
+    go_on(b, 1);
+    expect(b, "1 ANSWER in_flight retry 900\n1 END\n");
+    assert_int_equal(b->flows[1].answer.attempt, 3);
+}

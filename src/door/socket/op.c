@@ -220,6 +220,7 @@ static bool make_call(struct hapax__door_op *op, char text[HAPAX_TEXT_MAX])
         return false;
     op->call->told = hapax__door_told;
     op->call->abandoned = hapax__door_abandoned;
+    op->call->shared = true;
     op->call->owner = door;
     op->call->data = op;
     op->call->heard_us = &op->c->heard_us;
@@ -329,7 +330,7 @@ static bool resume(struct hapax__door_op *op, const struct hapax__door_frame *fr
         return drop(op, frame, error, text);
     op->as = meta.as;
     op->message = meta.message;
-    op->resumed = true;
+    op->resumed = op->ticketed = true;
     if (!make_call(op, text))
         return drop(op, frame, HAPAX_ERR_NOMEM, text);
     op->call->request.token = ticket.token;
@@ -382,6 +383,8 @@ static void ended(struct hapax__door_op *op, enum hapax_class cls)
     op->phase = HAPAX__OP_ASKED;
     if (op->died)
         hapax__call_died(op->call);
+    else if (op->withdrawn)
+        hapax__call_withdraw(op->call);
     else
         hapax__call_ended(op->call, cls);
 }
@@ -533,6 +536,7 @@ void hapax__door_op_run(struct hapax__door_op *op)
         op->resumed = false;
     } else {
         count(&stats->run, op->reconciling ? 0 : 1);
+        op->ticketed = true;
         hapax__door_put_run(op);
     }
     /* A fast store may have said so before this thread took the RUN. */
@@ -545,19 +549,19 @@ static void may_run(struct hapax__door_op *op, bool reconcile)
     op->reconciling = reconcile;
     op->withdrawn = op->given_up && !op->resumed;
     if (op->withdrawn)
-        /* Of a hook that was not asked nobody knows what it would say. */
-        ended(op, reconcile ? HAPAX_CLASS_UNKNOWN : HAPAX_CLASS_NOT_RUN);
+        ended(op, HAPAX_CLASS_NOT_RUN);
     else if (op->listing && !op->resumed)
         hapax__door_step_may_run(op);
     else
         hapax__door_op_run(op);
 }
 
-/* A connection that is gone has nobody who waits for a handler that was resumed. */
-static void leave_alone(struct hapax__door_op *op)
+/* Its connection is gone, and the client may be back. What a handler did is not known; a hook's
+ * client asks again. */
+static void desert(struct hapax__door_op *op)
 {
-    if (op->given_up && op->phase == HAPAX__OP_RUNNING)
-        end(op, HAPAX_CLASS_UNKNOWN);
+    op->withdrawn = op->reconciling;
+    end(op, HAPAX_CLASS_UNKNOWN);
 }
 
 /* The claim was given back, and the client was never told to run: that is no outcome. A step may
@@ -658,7 +662,9 @@ void hapax__door_op_told(struct hapax__call *call)
         return;
     }
     may_run(op, call->state == HAPAX__FLOW_RECONCILE);
-    leave_alone(op);
+    /* A connection that is gone has nobody who waits for a handler that was resumed. */
+    if (op->given_up && op->phase == HAPAX__OP_RUNNING)
+        desert(op);
 }
 
 /* A step is lost with its operation. */
@@ -688,11 +694,13 @@ void hapax__door_ops_desert(struct hapax__door_connection *c, bool died)
 
     TAILQ_FOREACH (op, &c->ops, all) {
         op->silent = true;
+        if (op->ticketed && op->call && !died)
+            atomic_store(&op->call->left, true);
         if (op->phase == HAPAX__OP_RUNNING) {
             count(&c->door->options.stats->deserted, 1);
             op->given_up = true;
             op->died = died;
-            end(op, HAPAX_CLASS_UNKNOWN);
+            desert(op);
         } else if (op->phase != HAPAX__OP_ENDING) {
             op->died = died && op->resumed; /* it is about to be known to run */
             give_up(op);

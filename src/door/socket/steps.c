@@ -19,7 +19,7 @@ static void refuse(struct hapax__door_op *op, enum hapax_answer_kind kind)
 {
     op->listing->refused = kind;
     op->phase = HAPAX__OP_ASKED;
-    hapax__call_ended(op->call, HAPAX_CLASS_NOT_RUN);
+    hapax__call_withdraw(op->call);
 }
 
 static void go(struct hapax__door_op *op)

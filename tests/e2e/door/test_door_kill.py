@@ -58,6 +58,17 @@ class Program:
         self.process.stdout.close()
 
 
+@pytest.fixture(params=["redis", pytest.param("postgres", marks=pytest.mark.ci)])
+def away(request, hapax):
+    """A store on a network, with its URI."""
+    with (Redis() if request.param == "redis" else Postgres()) as server:
+        server.start()
+        server.store = server.uri()
+        if request.param == "postgres":
+            assert hapax("init", "--store", server.store).code == 0
+        yield server
+
+
 def answered(client, key, *kinds, **members):
     """Asks until the answer is one of these, or RUN; gives the frame."""
     deadline = time.monotonic() + PATIENCE
@@ -514,6 +525,49 @@ def test_a_handler_that_outlives_the_drain_goes_on_at_the_next_door(hapax, store
         assert two.finish(60).recorded
 
 
+def test_a_door_that_ends_leaves_a_claim_to_its_client(hapax, away):
+    """The connection broke before the client was told to run. The next door is granted the same claim, by the nonce.
+    Had the first door given it back, both the client and whoever comes next would run."""
+    door = Door(hapax, away.store, "--drain", "1h", "--metrics", "127.0.0.1:0")
+    begin = {"nonce": os.urandom(16).hex(), "policy": {"timeout": "1h"}}
+    client = door.client()
+    away.stop()
+    client.begin(**begin)
+    wait_until(lambda: metric(door, "hapax_door_in_hand") == 1, "the BEGIN being taken")
+    client.close()
+    wait_until(lambda: metric(door, "hapax_door_in_hand") == 0, "the BEGIN being given up")
+    door.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: not os.path.exists(door.path), "the end of the socket")
+    assert door.process.poll() is None
+    away.cont()
+    assert door.process.wait(PATIENCE) == 0
+    door.start()
+    with door.client() as two:
+        run = two.run(**begin)
+        assert run.attempt == 1 and two.once().answer == "in_flight"
+        assert two.finish(run.op).recorded
+
+
+def test_the_end_of_a_connection_leaves_a_resumed_hook_alone(hapax, away):
+    """What the first connection's flow does about its end comes after its hook, resumed, has said that nothing ran."""
+    policy = {"on_expired": "reconcile", "lease": "1s", "wait": "60s", "timeout": "1h"}
+    door = Door(hapax, away.store, "--metrics", "127.0.0.1:0")
+    client = door.client()
+    client.finish(client.run(policy=policy, reconciles=True).op, "unknown")
+    hook = client.wait(client.begin(policy={**policy, "lease": "1h", "run_max": "2h"}, reconciles=True), "RECONCILE")
+    away.stop()
+    client.end(hook.op, "not_run")
+    wait_until(lambda: metric(door, "hapax_door_running") == 0, "the END being taken")
+    client.close()
+    wait_until(lambda: metric(door, "hapax_door_in_hand") == 0, "its being given up")
+    with door.client() as two:
+        two.send("RESUME", 60, {"ticket": hook.ticket, "reconciles": True})
+        two.end(60, "not_run")
+        away.cont()
+        two.wait(60, "RUN")
+        assert two.finish(60).recorded
+
+
 def test_two_doors_do_not_share_a_socket(hapax, store):
     """The second is told who answers there; a file that nobody serves is replaced."""
     door = Door(hapax, store)
@@ -573,17 +627,6 @@ def test_others_are_turned_away(hapax):
 
 
 # ---- the store --------------------------------------------------------------------------------
-
-
-@pytest.fixture(params=["redis", pytest.param("postgres", marks=pytest.mark.ci)])
-def away(request, hapax):
-    """A store on a network, with its URI."""
-    with (Redis() if request.param == "redis" else Postgres()) as server:
-        server.start()
-        server.store = server.uri()
-        if request.param == "postgres":
-            assert hapax("init", "--store", server.store).code == 0
-        yield server
 
 
 def test_other_stores_are_served_as_well(hapax, away):

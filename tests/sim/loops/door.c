@@ -1137,6 +1137,7 @@ static void take_answer(struct client *c, struct asked *asked, struct hapax_span
     enum hapax_class cls = class_in(meta);
     bool own = is_true(meta, "own"), recorded = is_true(meta, "recorded");
     bool has_run = asked->told && !asked->reconciling;
+    const struct asked *step;
 
     say("ANSWER to %u, key %d: %d, class %d, recorded %d", asked->number, asked->key, (int)kind,
         (int)cls, recorded);
@@ -1148,7 +1149,8 @@ static void take_answer(struct client *c, struct asked *asked, struct hapax_span
                           (kind == HAPAX_ANSWER_FRESH && cls == HAPAX_CLASS_FINAL)));
     if (asked->told && !asked->ended)
         violate("key %d is answered while its handler runs", asked->key);
-    if (step_of(c, asked))
+    step = step_of(c, asked);
+    if (step && !step->over) /* it is over, and its handler may run, once its RESUME was refused */
         violate("key %d is answered before its step", asked->key);
     if (has_run ? cls != asked->cls : cls != 0 && !asked->told)
         violate("key %d ended with class %d, and its answer says %d", asked->key,
