@@ -91,7 +91,7 @@ class App:
 
 class Answer:
     def __init__(self, response):
-        self.status, self.body = response.status, response.read()
+        self.status, self.reason, self.body = response.status, response.reason, response.read()
         self.headers = {name.lower(): value for name, value in response.getheaders()}
         self.cookies = [value for name, value in response.getheaders() if name.lower() == "set-cookie"]
         self.replayed = self.headers.get("idempotency-replayed")
@@ -105,7 +105,7 @@ class Answer:
         """What a replay has to have in common with the first response."""
         dropped = ("age", "date", "idempotency-replayed", "idempotency-ttl", "set-cookie", "connection",
                    "keep-alive", "transfer-encoding", "etag")
-        return self.status, self.body, {n: v for n, v in self.headers.items() if n not in dropped}
+        return self.status, self.reason, self.body, {n: v for n, v in self.headers.items() if n not in dropped}
 
 
 def answer_of(connection):

@@ -59,14 +59,15 @@ async function exchange(door, options, meta, makeOp, handler) {
       const op = makeOp(told, call);
       try {
         own = await handler(op);
+        if (own.error) return { meta: CUT };
         if (!hasBody(own.status)) own.body = EMPTY;
         const end = { status: own.status, headers: wired(without(own.headers, FRAMING)) };
         if (own.passed) end.body_kept = false;
         return { meta: end, body: own.body };
       } catch (error) {
         own = { error };
-        if (!(error instanceof NotRun)) return { meta: CUT };
-        return { meta: op.stepped ? { status: 500 } : { status: 503, headers: [['Retry-After', '1']] } };
+        if (op.stepped || !(error instanceof NotRun)) return { meta: { status: 500 } };
+        return { meta: { status: 503, headers: [['Retry-After', '1']] } };
       }
     },
   };
@@ -208,9 +209,9 @@ const SAYING = { headersSent: says('headersSent'), writableEnded: says('writable
 
 /**
  * Keeps what is written to a response. resolve({status, headers, body}) is called once the handler
- * ended it; reject() where the handler destroyed it. send(answer) sends what it is given, send()
- * cuts the response. A body over 16 MiB is passed on at once: resolve() gets none of it then, and
- * reject() is called where the client did not get it whole.
+ * ended it; resolve({error}) where the handler destroyed it. send(answer) sends what it is given,
+ * send() cuts the response. A body over 16 MiB is passed on at once: resolve() gets none of it then,
+ * and an error where the client did not get it whole.
  */
 class Held {
   #res;
@@ -223,11 +224,10 @@ class Held {
   passed = false;
   inner = undefined; // who holds the same response after this one
 
-  constructor(res, resolve, reject) {
+  constructor(res, resolve) {
     this.#res = res;
     this.#before = headersOf(res);
     this.resolve = resolve;
-    this.reject = reject;
     const { writeHead, write, end, flushHeaders, destroy } = res;
     this.original = { writeHead, write, end, flushHeaders, destroy };
     if (res[HELD]) {
@@ -301,7 +301,7 @@ class Held {
   }
 
   destroy(error) {
-    this.reject(error ?? new Error('the handler destroyed its response'));
+    this.resolve({ error: error ?? new Error('the handler destroyed its response') });
     return this.#res;
   }
 
@@ -309,7 +309,7 @@ class Held {
     const given = { status: this.#res.statusCode, headers: headersOf(this.#res), body: EMPTY, passed: true };
     const closed = () => {
       if (this.#res.writableFinished) this.resolve(given);
-      else this.reject(new Error('the response was cut off'));
+      else this.resolve({ error: new Error('the response was cut off') });
     };
     this.passed = true;
     if (this.#res.destroyed) closed(); // its client has left: there will be no event
@@ -327,12 +327,12 @@ class Held {
     this.through = true;
     if (!answer) return void this.original.destroy.call(this.#res);
     for (const name of this.#res.getHeaderNames()) this.#res.removeHeader(name);
+    this.#res.statusMessage = undefined; // no record keeps it
     if (answer.own) {
       setHeaders(this.#res, answer.headers);
       finish(this.#res, answer, this.original);
     } else {
       setHeaders(this.#res, this.#before);
-      this.#res.statusMessage = undefined;
       send(this.#res, answer, this.original);
     }
   }
@@ -387,8 +387,8 @@ async function guard(hapax, options, { req, res, subject, parsed }, { run, reply
         run();
         return sent.then(() => ({ status: res.statusCode, headers: [], body: EMPTY, sent: true }));
       }
-      return new Promise((resolve, reject) => {
-        held = new Held(res, resolve, reject);
+      return new Promise((resolve) => {
+        held = new Held(res, resolve);
         run();
       });
     }, meta);

@@ -196,8 +196,12 @@ export class Hapax {
   /** As `run`, for a message of a queue: says what becomes of the message. Throws where nobody can say. */
   message<T>(options: MessageOptions<T>, handler: (op: Op) => T | Promise<T>): Promise<Told<T>>;
 
-  /** One exchange of HTTP, for adapters. The result is to be sent as it is. */
-  http(options: HttpOptions, handler: (op: Op) => Promise<Exchange>): Promise<Exchange & { own: boolean; answer: string }>;
+  /**
+   * One exchange of HTTP, for adapters. The result is to be sent as it is. A handler that throws has failed, as with the
+   * status 500; NotRun says that nothing was done. Where a part of a response is all that there is, the handler
+   * returns the error: the result is unknown, and the error is thrown.
+   */
+  http(options: HttpOptions, handler: (op: Op) => Promise<Exchange | { error: unknown }>): Promise<Exchange & { own: boolean; answer: string }>;
 
   /** Takes no more operations; resolves when those in hand are over. */
   close(): Promise<void>;

@@ -67,6 +67,7 @@ async function write(path, req, res, body) {
   }
   if (path !== '/stream') return;
   res.statusCode = status;
+  res.statusMessage = 'In Parts';
   for (const [name, value] of Object.entries(headers)) res.setHeader(name, value);
   for (const byte of bytes) res.write(Buffer.of(byte));
   res.end();

@@ -586,6 +586,21 @@ test('NotRun of a request', async () => {
   }
 });
 
+// A handler of a request that throws has failed. One that has a part of a response has no result.
+test('a request whose handler gives no response', async () => {
+  const hx = await played();
+  const broken = new Error('broken');
+  for (const [handler, meta] of [
+    [async () => { throw broken; }, { status: 500 }],
+    [async () => ({ error: broken }), { status: 502 }],
+  ]) {
+    const seen = assert.rejects(hx.http({ key: 'k', request: { method: 'POST', uri: '/', headers: [] } }, handler), broken);
+    const { end } = await first();
+    assert.deepEqual(end.meta, meta);
+    await seen;
+  }
+});
+
 // While an op is in hand the client beats, and not otherwise.
 test('BEAT', async () => {
   const hx = await played({ welcome: { version: 1, beat_ms: 5 } });
