@@ -185,6 +185,7 @@ static enum cli_exit open_door(struct serving *serving, bool now)
         .scopes = &serving->scopes,
         .stats = &serving->stats,
         .now = now,
+        .last = serving->folder[0] != '\0',
     };
     char text[HAPAX_TEXT_MAX];
     enum hapax_error error = HAPAX_ERR_NONE;

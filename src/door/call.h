@@ -43,9 +43,10 @@ struct hapax__call {
     const atomic_int_fast64_t *heard_us;
     int64_t silence_us;
     bool shared; /* whoever made its token may ask another door for the same claim */
-    /* Its client may go on with the claim by another call. From then on the claim is not given back
-     * but left to its lease. May be set at any time. */
+    /* The client can go on with the claim by another call. Stopped or withdrawn, this call does
+     * not give the claim back then, but leaves it to its lease. May be set at any time. */
     atomic_bool left;
+    atomic_bool deserted; /* the client is away; may be set at any time */
     /* Goes on with a claim of request.token (flow.h) that another process of this door was granted.
      * Its fence is 0 otherwise. */
     struct hapax__flow_claim claim;
@@ -127,11 +128,12 @@ void hapax__call_died(struct hapax__call *call);
 void hapax__call_withdraw(struct hapax__call *call);
 
 /* Gives a call up that was begun and has not been told RUN or RECONCILE: it is answered soon, and
- * its claim, if it gets one, is given back. A state that was on its way comes nevertheless. Does
- * nothing the second time. */
+ * its claim, if it gets one, is given back, unless the call is left. A state that was on its way
+ * comes nevertheless. Does nothing the second time. */
 void hapax__call_stop(struct hapax__call *call);
 
-/* The door ends: from now on all `shared` calls count as `left`. */
+/* The door ends, and another may follow at its place: from now on `shared` calls count as `left`
+ * where they are deserted, or have their answer. */
 void hapax__claims_leave(struct hapax *h);
 
 /* Leaves a call in the state ANSWER: moves its answer to *answer, and lets go of the call. The

@@ -173,7 +173,7 @@ static bool is_silent(const struct hapax__call *call)
            hapax__boot_us() - atomic_load(call->heard_us) > call->silence_us;
 }
 
-/* Whether the op would take a claim back, and whoever has the token may go on with that claim. */
+/* Whether the op would give a claim back, and whoever has the token may go on with that claim. */
 static bool is_left(const struct hapax__call *call)
 {
     switch (call->flow.phase) {
@@ -188,7 +188,9 @@ static bool is_left(const struct hapax__call *call)
     default: /* while handler or hook runs, `withdrawn` is the door's */
         return false;
     }
-    return atomic_load(&call->left) || (call->shared && atomic_load(&call->pulse->leaving));
+    return atomic_load(&call->left) ||
+           (call->shared && atomic_load(&call->pulse->leaving) &&
+            (call->flow.answer.kind != 0 || atomic_load(&call->deserted)));
 }
 
 static bool flow_act(struct hapax__flow *flow, enum hapax__flow_do what, int64_t now_us)

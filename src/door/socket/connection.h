@@ -63,7 +63,6 @@ struct hapax__door_op {
     enum hapax__door_op_phase phase;
     bool given_up; /* by CANCEL, or with the connection: it does not run any more */
     bool withdrawn; /* given up; its claim is given back, or its hook has nobody who waits */
-    bool ticketed; /* the client may RESUME it */
     bool told_lost;
     bool silent; /* the client is told nothing more of it */
     bool resumed; /* RESUME: the client was told to run it already */

@@ -22,6 +22,7 @@ struct hapax__door_options {
     const struct hapax__scopes *scopes; /* policies (scopes.h); lent */
     struct hapax__door_stats *stats; /* zeroed; lent until h is closed */
     bool now; /* where a client's process has died, its claims are given up at once */
+    bool last; /* no other door follows at this path */
 };
 
 /* Listens, in a thread of its own. Errors as hapax__socket_open(), and NOMEM. */

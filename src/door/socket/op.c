@@ -220,7 +220,6 @@ static bool make_call(struct hapax__door_op *op, char text[HAPAX_TEXT_MAX])
         return false;
     op->call->told = hapax__door_told;
     op->call->abandoned = hapax__door_abandoned;
-    op->call->shared = true;
     op->call->owner = door;
     op->call->data = op;
     op->call->heard_us = &op->c->heard_us;
@@ -281,7 +280,8 @@ static bool begin(struct hapax__door_op *op, const struct hapax__door_frame *fra
         struct hapax_token nonce;
 
         memcpy(nonce.bytes, meta.nonce.bytes.ptr, sizeof(nonce.bytes));
-        if (hapax__nonces_add(&door->nonces, &nonce))
+        op->call->shared = hapax__nonces_add(&door->nonces, &nonce);
+        if (op->call->shared)
             op->call->request.token = nonce;
     }
     if (hapax__call_begin(op->call, text) != HAPAX_ERR_NONE)
@@ -330,11 +330,12 @@ static bool resume(struct hapax__door_op *op, const struct hapax__door_frame *fr
         return drop(op, frame, error, text);
     op->as = meta.as;
     op->message = meta.message;
-    op->resumed = op->ticketed = true;
+    op->resumed = true;
     if (!make_call(op, text))
         return drop(op, frame, HAPAX_ERR_NOMEM, text);
     op->call->request.token = ticket.token;
     op->call->claim = ticket.claim;
+    atomic_store(&op->call->left, true);
     (void)hapax__nonces_add(&door->nonces, &ticket.token);
     explicit_bzero(&ticket, sizeof(ticket));
     if (hapax__call_begin(op->call, text) != HAPAX_ERR_NONE)
@@ -536,8 +537,8 @@ void hapax__door_op_run(struct hapax__door_op *op)
         op->resumed = false;
     } else {
         count(&stats->run, op->reconciling ? 0 : 1);
-        op->ticketed = true;
         hapax__door_put_run(op);
+        atomic_store(&op->call->left, true);
     }
     /* A fast store may have said so before this thread took the RUN. */
     if (hapax_attempt_lost(&op->call->attempt))
@@ -571,7 +572,7 @@ static void answer_not_run(struct hapax__door_op *op)
     struct hapax__door_listing *listing = op->listing;
     bool refused = listing && listing->refused;
 
-    if (!refused && !op->withdrawn)
+    if (!refused && (!op->withdrawn || op->answer.kind == HAPAX_ANSWER_IN_FLIGHT))
         return;
     hapax_answer_release(&op->answer);
     op->answer.kind = refused ? listing->refused : HAPAX_ANSWER_IN_FLIGHT;
@@ -694,8 +695,8 @@ void hapax__door_ops_desert(struct hapax__door_connection *c, bool died)
 
     TAILQ_FOREACH (op, &c->ops, all) {
         op->silent = true;
-        if (op->ticketed && op->call && !died)
-            atomic_store(&op->call->left, true);
+        if (op->call && !died)
+            atomic_store(&op->call->deserted, true);
         if (op->phase == HAPAX__OP_RUNNING) {
             count(&c->door->options.stats->deserted, 1);
             op->given_up = true;

@@ -183,7 +183,8 @@ static void begin_stop(struct hapax__door *door)
     assert(got == (ssize_t)sizeof(one));
     epoll_ctl(door->epoll_fd, EPOLL_CTL_DEL, door->stop_fd, &none);
     door->stopping = true;
-    hapax__claims_leave(door->options.h);
+    if (!door->options.last)
+        hapax__claims_leave(door->options.h);
     hapax__socket_close(&door->socket);
 }
 
