@@ -43,8 +43,8 @@ struct hapax__call {
     const atomic_int_fast64_t *heard_us;
     int64_t silence_us;
     bool shared; /* whoever made its token may ask another door for the same claim */
-    /* The client can go on with the claim by another call. Stopped or withdrawn, this call does
-     * not give the claim back then, but leaves it to its lease. May be set at any time. */
+    /* The client can go on with the claim by another call. Stopped, withdrawn or too late, this
+     * call does not give the claim back, but leaves it to its lease. May be set at any time. */
     atomic_bool left;
     atomic_bool deserted; /* the client is away; may be set at any time */
     /* Goes on with a claim of request.token (flow.h) that another process of this door was granted.

@@ -173,24 +173,42 @@ static bool is_silent(const struct hapax__call *call)
            hapax__boot_us() - atomic_load(call->heard_us) > call->silence_us;
 }
 
-/* Whether the op would give a claim back, and whoever has the token may go on with that claim. */
-static bool is_left(const struct hapax__call *call)
+/* Whether the op gives a claim back, or looks for one to give back. */
+static bool gives_back(const struct hapax__call *call)
 {
     switch (call->flow.phase) {
     case HAPAX__FLOW_READING:
     case HAPAX__FLOW_SAVING:
-        if (!call->withdrawn)
-            return false;
-        break;
+        return call->withdrawn;
     case HAPAX__FLOW_CHASING:
     case HAPAX__FLOW_RELEASING:
-        break;
+        return true;
     default: /* while handler or hook runs, `withdrawn` is the door's */
         return false;
     }
+}
+
+/* Whether whoever has the token may go on with the claim, so that it is not to be given back. */
+static bool is_left(const struct hapax__call *call)
+{
     return atomic_load(&call->left) ||
            (call->shared && atomic_load(&call->pulse->leaving) &&
             (call->flow.answer.kind != 0 || atomic_load(&call->deserted)));
+}
+
+/* Puts the op into this turn's batch. False: the claim is left. What waits in the lane when the
+ * door is told to end is not sent, but comes here again. */
+static bool put(struct hapax__pulse *pulse, struct hapax__call *call)
+{
+    bool back = gives_back(call);
+
+    call->job.unless = NULL;
+    if (back && call->shared && !atomic_load(&pulse->leaving))
+        call->job.unless = &pulse->leaving;
+    if (back && is_left(call))
+        return false;
+    put_asked(pulse, call);
+    return true;
 }
 
 static bool flow_act(struct hapax__flow *flow, enum hapax__flow_do what, int64_t now_us)
@@ -203,12 +221,9 @@ static bool flow_act(struct hapax__flow *flow, enum hapax__flow_do what, int64_t
         hapax__heap_set(&pulse->timers, &call->timer, flow->wake_us);
         break;
     case HAPAX__FLOW_ASK:
-        if (is_left(call)) {
-            hapax__flow_leave(flow, now_us);
-            break;
-        }
         if (pulse->lane && !is_silent(call)) {
-            put_asked(pulse, call);
+            if (!put(pulse, call))
+                hapax__flow_leave(flow, now_us);
             break;
         }
         flow->op.verdict = HAPAX_NO_VERDICT;

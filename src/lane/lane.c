@@ -284,13 +284,16 @@ static void finish(struct hapax__lane *lane, struct hapax__job *job,
 }
 
 /* Copies the ops that are begun side by side; returns how many. */
-static size_t take_ops(struct hapax_op *ops, const struct hapax__job *batch, int64_t now_us)
+static size_t take_ops(struct hapax_op *ops, struct hapax__job *batch, int64_t now_us)
 {
     size_t n = 0;
 
-    for (const struct hapax__job *job = batch; job; job = job->next)
+    for (struct hapax__job *job = batch; job; job = job->next) {
+        if (job->unless && atomic_load(job->unless))
+            job->deadline_us = now_us;
         if (begun(job, now_us))
             ops[n++] = job->op;
+    }
     return n;
 }
 

@@ -803,6 +803,66 @@ CASE(a_death_that_is_known_is_unknown_at_once_under_hold)
     bed_close(&bed);
 }
 
+/* ---- what a client may go on with elsewhere --------------------------------------------- */
+
+/* key: NULL: none. */
+static struct hapax__call *begin_call(struct bed *bed, const char *key)
+{
+    struct hapax_request request = request_of(key);
+    struct hapax__call *call;
+    char text[HAPAX_TEXT_MAX];
+
+    call = hapax__call_new(bed->h, &bed->policy, &request, NULL, false, text);
+    assert_non_null(call);
+    call->told = hapax__call_wake;
+    call->shared = true;
+    assert_int_equal(hapax__call_begin(call, text), HAPAX_ERR_NONE);
+    return call;
+}
+
+static void leave_call(struct hapax__call *call, enum hapax_answer_kind kind)
+{
+    struct hapax_answer answer;
+    char text[HAPAX_TEXT_MAX];
+
+    assert_int_equal(hapax__call_wait(call), HAPAX__FLOW_ANSWER);
+    assert_int_equal(hapax__call_leave(call, &answer, text), HAPAX_ERR_NONE);
+    assert_int_equal(answer.kind, kind);
+    hapax_answer_release(&answer);
+}
+
+/* The claim of a client that is away is not given back by a door that ends, though that was asked
+ * before, where it still waits for an op of another's. */
+CASE(what_waits_in_the_lane_when_a_door_ends_is_left)
+{
+    struct hapax__call *call, *other, *none;
+    struct bed bed;
+
+    bed_open(&bed);
+    bed.policy.lease_ms = 10 * WAIT_MS;
+    bed.policy.key = HAPAX_KEY_OPTIONAL;
+    bed.policy.wait_ms = 0;
+    call = begin_call(&bed, "k");
+    assert_int_equal(hapax__call_wait(call), HAPAX__FLOW_RUN);
+    hapax__plan_set(&bed.plan, HAPAX__DELAY, 1, 1);
+    other = begin_call(&bed, "other");
+    assert_true(hapax__plan_wait(&bed.plan, 1, WAIT_MS));
+    atomic_store(&call->deserted, true);
+    hapax__call_withdraw(call);
+    none = begin_call(&bed, NULL);
+    assert_int_equal(hapax__call_wait(none), HAPAX__FLOW_RUN); /* by then `call` has asked */
+    hapax__claims_leave(bed.h);
+    hapax__plan_go(&bed.plan);
+    leave_call(call, HAPAX_ANSWER_IN_FLIGHT);
+    assert_int_equal(hapax__call_wait(other), HAPAX__FLOW_RUN);
+    hapax__call_ended(other, HAPAX_CLASS_NOT_RUN); /* whose client is there */
+    leave_call(other, HAPAX_ANSWER_FRESH);
+    hapax__call_ended(none, HAPAX_CLASS_NOT_RUN);
+    leave_call(none, HAPAX_ANSWER_BYPASS);
+    leave_call(begin_call(&bed, "k"), HAPAX_ANSWER_IN_FLIGHT);
+    bed_close(&bed);
+}
+
 /* ---- what is refused ----------------------------------------------------------------- */
 
 static void refused(struct bed *bed, const struct hapax_request *request, const char *names)

@@ -223,6 +223,33 @@ CASE(a_job_past_its_deadline_never_reaches_the_store)
     close_bed(&bed);
 }
 
+/* So does one that is off by then. What was off before it was submitted is as one. */
+CASE(a_job_that_is_off_never_reaches_the_store)
+{
+    struct hapax__job first = new_job(HAPAX_OP_CLAIM, 0);
+    struct hapax__job jobs[2];
+    atomic_bool off[2] = {false, false};
+    struct bed bed;
+
+    open_bed(&bed, 8);
+    hold(&bed, &first);
+    for (unsigned i = 0; i < 2; i++) {
+        jobs[i] = new_job(HAPAX_OP_CLAIM, i + 1);
+        jobs[i].unless = &off[i];
+        submit(&bed, &jobs[i]);
+    }
+    atomic_store(&off[0], true);
+    hapax__plan_go(&bed.plan);
+    collect(bed.lane, 3);
+    assert_int_equal(jobs[0].op.error, HAPAX_ERR_UNAVAILABLE);
+    assert_int_equal(jobs[0].op.verdict, HAPAX_NO_VERDICT);
+    assert_int_equal(jobs[1].op.verdict, HAPAX_CLAIMED);
+    assert_int_equal(hapax__plan_counts(&bed.plan).ops, 2);
+    run_one(&bed, &jobs[0]);
+    assert_int_equal(jobs[0].op.error, HAPAX_ERR_UNAVAILABLE);
+    close_bed(&bed);
+}
+
 /* Group commit: what came while a batch was under way is the next batch. */
 CASE(what_gathers_goes_as_one_batch)
 {

@@ -279,6 +279,7 @@ static void take_request(struct hapax__keeper_connection *c, struct hapax_span p
             return;
         }
         work->job.look = NULL;
+        work->job.unless = NULL;
         work->job.deadline_us = request.wait_ms > 0 ? until_us : 0;
         work->job.memory = NULL;
         work->connection = c;
