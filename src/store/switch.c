@@ -79,7 +79,9 @@ static bool is_kept(const struct hapax_op *read)
            record->state == HAPAX_STATE_COMPLETED && !record->reruns && record->expires_us == 0;
 }
 
-/* A claim after the RESOLVE leaves resolved_us as it is, and is an update. */
+/* A claim after the RESOLVE leaves resolved_us as it is, and is an update; but within the same
+ * microsecond nothing tells. No claim is granted after a word that was said by hapax__switch_set().
+ */
 enum hapax__switch hapax__switch_said(const struct hapax_op *read)
 {
     const struct hapax_record *record = &read->record;
