@@ -279,14 +279,15 @@ def test_a_response_that_cannot_be_kept(app):
     assert app.effects() == {"/odd k": 1}
 
 
-@pytest.mark.parametrize("app", [name for name in FRAMEWORKS if name != "hono"], indirect=True)
-def test_a_response_that_is_broken_off(app):
-    """The client's connection is, too, and the result is unknown."""
+@pytest.mark.parametrize("app, path", [*((name, "/destroy") for name in FRAMEWORKS if name != "hono"),
+                                       ("express", "/part"), ("parsed", "/part")], indirect=["app"])
+def test_a_response_that_is_broken_off(app, path):
+    """The client's connection is, too, and the result is unknown. Express does so where an error follows a part."""
     held = {"X_On_Expired": "hold"}
     with pytest.raises((http.client.HTTPException, ConnectionError)):
-        app.post("/destroy", "k", **held)
-    wait_until(lambda: app.post("/destroy", "k", **held).problem == "unknown-outcome", "the result being unknown")
-    assert app.effects() == {"/destroy k": 1}
+        app.post(path, "k", **held)
+    wait_until(lambda: app.post(path, "k", **held).problem == "unknown-outcome", "the result being unknown")
+    assert app.effects() == {f"{path} k": 1}
 
 
 @pytest.mark.some(1)

@@ -5,7 +5,7 @@ import type { MiddlewareOptions } from './middleware.js';
 /**
  * A middleware for Express and Connect. What the handler writes is sent once it is stored, and sent
  * again to every repeat; `req.hapax` is the handler's Op. May stand before or behind a body parser.
- * A response over 16 MiB is passed on, and its result is unknown.
+ * A response over 16 MiB is passed on and not kept: a repeat gets 410.
  */
 export function idempotent<R extends IncomingMessage = any>(
   hapax: Hapax,

@@ -28,7 +28,7 @@ function idempotent(hapax, options = {}) {
         try {
           return { status, headers: [...headers], body: Buffer.from(await c.res.arrayBuffer()) };
         } catch (error) {
-          return { error }; // a part of the response is all that there is
+          return { error: error ?? new Error('the response was cut off') };
         }
       });
     } catch (error) {

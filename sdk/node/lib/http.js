@@ -59,15 +59,20 @@ async function exchange(door, options, meta, makeOp, handler) {
       const op = makeOp(told, call);
       try {
         own = await handler(op);
-        if (own.error) return { meta: CUT };
-        if (!hasBody(own.status)) own.body = EMPTY;
-        const end = { status: own.status, headers: wired(without(own.headers, FRAMING)) };
-        if (own.passed) end.body_kept = false;
-        return { meta: end, body: own.body };
       } catch (error) {
         own = { error };
         if (op.stepped || !(error instanceof NotRun)) return { meta: { status: 500 } };
         return { meta: { status: 503, headers: [['Retry-After', '1']] } };
+      }
+      try {
+        if ('error' in own) return { meta: CUT };
+        if (!hasBody(own.status)) own.body = EMPTY;
+        const end = { status: own.status, headers: wired(without(own.headers, FRAMING)) };
+        if (own.passed) end.body_kept = false;
+        return { meta: end, body: own.body };
+      } catch (error) { // it ran, and gave no response
+        own = { error };
+        return { meta: CUT };
       }
     },
   };
@@ -82,7 +87,7 @@ async function exchange(door, options, meta, makeOp, handler) {
   const { status, own: mine, answer: code } = answer.meta;
   const more = unwired(answer.meta.headers ?? []);
   if (!mine) return { own: false, status, headers: more, body: answer.body, answer: code };
-  if (own.error) throw own.error;
+  if ('error' in own) throw own.error;
   const kept = without(own.headers, OURS);
   return {
     own: true, status: own.status, headers: more.length > 0 ? [...kept, ...more] : kept, body: own.body, answer: code,
@@ -228,6 +233,12 @@ class Held {
     this.#res = res;
     this.#before = headersOf(res);
     this.resolve = resolve;
+    // As an error handler does that finds a part written: it destroys the connection, and not the response.
+    res.once('close', () => {
+      const { socket } = res.req;
+      const begun = this.headersSent && !this.writableEnded && !this.passed;
+      if (begun && !socket.readableEnded && !socket.errored) this.destroy();
+    });
     const { writeHead, write, end, flushHeaders, destroy } = res;
     this.original = { writeHead, write, end, flushHeaders, destroy };
     if (res[HELD]) {
@@ -312,6 +323,7 @@ class Held {
       else this.resolve({ error: new Error('the response was cut off') });
     };
     this.passed = true;
+    this.#res.statusMessage = undefined;
     if (this.#res.destroyed) closed(); // its client has left: there will be no event
     else this.#res.once('close', closed);
     this.through = true;

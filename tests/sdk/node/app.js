@@ -53,13 +53,17 @@ const keyOf = (headers) => headers['idempotency-key'] ?? '-';
 const textOf = (body) => (Buffer.isBuffer(body) ? body.toString() : body);
 
 /**
- * On Node's own response: /stream writes in parts, /destroy breaks off, /late goes on after its end, /left begins when its
- * client is gone.
+ * On Node's own response: /stream writes in parts, /destroy breaks off, /part throws after a part, /late goes on after its
+ * end, /left begins when its client is gone.
  */
 async function write(path, req, res, body) {
   if (path === '/left' && !res.destroyed) await once(res, 'close');
   const { status, headers, body: bytes } = await act(path, keyOf(req.headers), req.hapax, textOf(body));
   if (path === '/destroy') return void res.destroy();
+  if (path === '/part') {
+    res.write('a part');
+    throw new Error('it broke');
+  }
   if (path !== '/stream') res.writeHead(status, headers).end(bytes);
   if (path === '/late') {
     res.statusCode = 500;
@@ -118,7 +122,7 @@ const frameworks = {
     app.get('/effects', (req, res) => res.json(effects));
     app.post('/json', async (req, res) => res.status(201).json(await told(req)));
     app.use((req, res, next) => write(req.url, req, res, req.body).catch(next));
-    app.use((error, req, res, next) => { void next; res.status(500).send('it threw'); });
+    app.use((error, req, res, next) => (res.headersSent ? next(error) : res.status(500).send('it threw')));
     return listen(app);
   },
 
@@ -134,7 +138,7 @@ const frameworks = {
     app.get('/effects', (req, res) => res.json(effects));
     app.post('/json', async (req, res) => res.status(201).json(await told(req)));
     app.use((req, res, next) => write(req.url, req, res, req.body).catch(next));
-    app.use((error, req, res, next) => { void next; res.status(500).send('it threw'); });
+    app.use((error, req, res, next) => (res.headersSent ? next(error) : res.status(500).send('it threw')));
     return listen(app);
   },
 

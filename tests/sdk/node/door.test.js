@@ -586,15 +586,18 @@ test('NotRun of a request', async () => {
   }
 });
 
-// A handler of a request that throws has failed. One that has a part of a response has no result.
+// A handler of a request that throws has failed. One that gives a part of a response, or none, has run.
 test('a request whose handler gives no response', async () => {
   const hx = await played();
   const broken = new Error('broken');
   for (const [handler, meta] of [
     [async () => { throw broken; }, { status: 500 }],
     [async () => ({ error: broken }), { status: 502 }],
+    [async () => ({ error: undefined }), { status: 502 }],
+    [async () => ({ status: 200, headers: [null], body: Buffer.alloc(0) }), { status: 502 }],
+    [async () => undefined, { status: 502 }],
   ]) {
-    const seen = assert.rejects(hx.http({ key: 'k', request: { method: 'POST', uri: '/', headers: [] } }, handler), broken);
+    const seen = assert.rejects(hx.http({ key: 'k', request: { method: 'POST', uri: '/', headers: [] } }, handler));
     const { end } = await first();
     assert.deepEqual(end.meta, meta);
     await seen;
