@@ -1124,12 +1124,7 @@ static void draw_faults(void)
     w.put_backs = play_rate(all, 300);
     w.refusals = play_rate(all, 100);
     w.visible_short = chance(300);
-    sim_store.request_lost = play_rate(all, 150);
-    sim_store.reply_lost = play_rate(all, 150);
-    sim_store.late = play_rate(all, 100);
-    sim_store.twice = play_rate(all, 150);
-    sim_store.refused = play_rate(all, 150);
-    sim_store.drift = (int)between(-8, 8);
+    sim_store_draw(all);
 }
 
 static void draw_policy(struct hapax_policy *policy)

@@ -1716,17 +1716,9 @@ static void draw_faults(void)
     w.strangers = chance(200) ? 500 : 0;
     w.others = play_rate(all, 300);
     sim_sockets.inherited = play_rate(all, 500);
-    sim_sockets.interrupted = play_rate(all, 50);
-    sim_sockets.in_part = play_rate(all, 500);
-    sim_sockets.backlog_full = play_rate(all, 300);
-    sim_sockets.no_descriptor = chance(200) ? (unsigned)between(0, 100) : 0;
+    sockets_draw(all);
     sim_sockets.room = chance(300) ? (size_t)between(16, 2000) : 0;
-    sim_store.request_lost = play_rate(all, 150);
-    sim_store.reply_lost = play_rate(all, 150);
-    sim_store.late = play_rate(all, 100);
-    sim_store.twice = play_rate(all, 150);
-    sim_store.refused = play_rate(all, 150);
-    sim_store.drift = (int)between(-8, 8);
+    sim_store_draw(all);
 }
 
 static void draw_keys(void)

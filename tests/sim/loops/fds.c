@@ -2,6 +2,7 @@
 #include "fds.h"
 
 #include "inner.h"
+#include "play.h"
 #include "threads.h"
 
 #include <assert.h>
@@ -291,6 +292,14 @@ void sockets_cut(int proc)
         part(other, chance(500));
         return;
     }
+}
+
+void sockets_draw(bool all)
+{
+    sim_sockets.interrupted = play_rate(all, 50);
+    sim_sockets.in_part = play_rate(all, 500);
+    sim_sockets.backlog_full = play_rate(all, 300);
+    sim_sockets.no_descriptor = chance(200) ? (unsigned)between(0, 100) : 0;
 }
 
 /* ---- eventfds ---------------------------------------------------------------------------- */

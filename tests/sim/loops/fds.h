@@ -30,6 +30,9 @@ extern struct sim_sockets sim_sockets;
 /* Cuts a connection of this process, if it has one, at any byte. */
 void sockets_cut(int proc);
 
+/* Draws the faults that all sockets may have (play.h). */
+void sockets_draw(bool all);
+
 /* Which process has let in this connection, and in which of its lives. */
 int sockets_peer(int fd, uint32_t *life);
 

@@ -1063,10 +1063,7 @@ static void draw_faults(void)
     w.hook_unsure = play_rate(all, 500);
     w.jumps = play_rate(all, 100);
     w.powers = play_rate(all, 1000);
-    sim_sockets.interrupted = play_rate(all, 50);
-    sim_sockets.in_part = play_rate(all, 500);
-    sim_sockets.backlog_full = play_rate(all, 300);
-    sim_sockets.no_descriptor = chance(200) ? (unsigned)between(0, 100) : 0;
+    sockets_draw(all);
     sim_sockets.room = chance(500) ? (size_t)between(16, 2000) : 0;
     sim_store.refused = play_rate(all, 50);
     sim_store.reply_lost = play_rate(all, 50);

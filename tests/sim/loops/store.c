@@ -3,6 +3,7 @@
 
 #include "base/fail.h"
 #include "core/machine.h"
+#include "play.h"
 #include "store/types.h"
 #include "threads.h"
 
@@ -68,6 +69,16 @@ void sim_store_reset(void)
     disk.open = false;
     disk.number = disk.durable = 0;
     disk.undo_n = disk.loss_n = 0;
+}
+
+void sim_store_draw(bool all)
+{
+    sim_store.request_lost = play_rate(all, 150);
+    sim_store.reply_lost = play_rate(all, 150);
+    sim_store.late = play_rate(all, 100);
+    sim_store.twice = play_rate(all, 150);
+    sim_store.refused = play_rate(all, 150);
+    sim_store.drift = (int)between(-8, 8);
 }
 
 static struct kept *find(const struct hapax_id *id)

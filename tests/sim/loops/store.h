@@ -28,6 +28,9 @@ extern struct sim_store sim_store;
 
 void sim_store_reset(void);
 
+/* Draws the faults of a store behind its network (play.h). */
+void sim_store_draw(bool all);
+
 /* The record of an id, as it is now. NULL: there is none. */
 const struct hapax_record *sim_store_record(const struct hapax_id *id);
 
