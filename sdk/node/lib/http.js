@@ -223,6 +223,7 @@ class Held {
   #before;
   #parts = [];
   #size = 0;
+  #given = undefined; // of a response that is passed on, all but its body
   through = false; // what is written goes to the client
   headersSent = false; // as the handler is told
   writableEnded = false;
@@ -233,12 +234,7 @@ class Held {
     this.#res = res;
     this.#before = headersOf(res);
     this.resolve = resolve;
-    // As an error handler does that finds a part written: it destroys the connection, and not the response.
-    res.once('close', () => {
-      const { socket } = res.req;
-      const begun = this.headersSent && !this.writableEnded && !this.passed;
-      if (begun && !socket.readableEnded && !socket.errored) this.destroy();
-    });
+    res.once('close', () => this.#closed());
     const { writeHead, write, end, flushHeaders, destroy } = res;
     this.original = { writeHead, write, end, flushHeaders, destroy };
     if (res[HELD]) {
@@ -316,16 +312,21 @@ class Held {
     return this.#res;
   }
 
+  // An error handler that finds a part written destroys the connection, and not the response.
+  #closed() {
+    const { socket } = this.#res.req;
+    if (this.passed) {
+      this.resolve(this.#res.writableFinished ? this.#given : { error: new Error('the response was cut off') });
+    } else if (this.headersSent && !this.writableEnded && !socket.readableEnded && !socket.errored) {
+      this.destroy();
+    }
+  }
+
   #passOn() {
-    const given = { status: this.#res.statusCode, headers: headersOf(this.#res), body: EMPTY, passed: true };
-    const closed = () => {
-      if (this.#res.writableFinished) this.resolve(given);
-      else this.resolve({ error: new Error('the response was cut off') });
-    };
+    this.#given = { status: this.#res.statusCode, headers: headersOf(this.#res), body: EMPTY, passed: true };
     this.passed = true;
     this.#res.statusMessage = undefined;
-    if (this.#res.destroyed) closed(); // its client has left: there will be no event
-    else this.#res.once('close', closed);
+    if (this.#res.destroyed) this.#closed(); // its client has left: there will be no event
     this.through = true;
     for (const part of this.#parts.splice(0)) this.original.write.call(this.#res, part);
   }
