@@ -387,14 +387,20 @@ def test_a_resumed_handler_that_dies_is_unknown_as_any_other(hapax, store):
         assert answered(three, "k", "unknown", policy=HOLD)
 
 
+def told_before_a_kill(door):
+    """The RUN of an operation and that of its step, by a door that was killed then; the next one serves."""
+    with door.client() as client:
+        run = client.run()
+        step = client.wait(client.step(run.op, "charge"), "RUN")
+        door.kill()
+    door.start()
+    return run, step
+
+
 def test_steps_are_resumed_within_their_operation(hapax, store):
     """First the operation, then its step; a step by itself is refused."""
     door = Door(hapax, store)
-    with door.client() as one:
-        run = one.run()
-        step = one.wait(one.step(run.op, "charge"), "RUN")
-        door.kill()
-    door.start()
+    run, step = told_before_a_kill(door)
     with door.client() as two:
         two.send("RESUME", 2, {"ticket": step.ticket})
         assert "in" in two.wait(2, "FAULT").text
@@ -411,11 +417,7 @@ def test_steps_are_resumed_within_their_operation(hapax, store):
 def test_a_resumed_step_outlives_the_end_of_its_operation(hapax, store):
     """The END comes before the door knows that the step runs, and waits for the step's own END, as ever."""
     door = Door(hapax, store, "--lease", "1h", "--run-max", "2h")
-    with door.client() as one:
-        run = one.run()
-        step = one.wait(one.step(run.op, "charge"), "RUN")
-        door.kill()
-    door.start()
+    run, step = told_before_a_kill(door)
     with door.client() as two:
         two.socket.sendall(encode("RESUME", 1, {"ticket": run.ticket}) +
                            encode("RESUME", 2, {"ticket": step.ticket, "in": 1}) +
