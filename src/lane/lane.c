@@ -290,7 +290,7 @@ static size_t take_ops(struct hapax_op *ops, struct hapax__job *batch, int64_t n
 
     for (struct hapax__job *job = batch; job; job = job->next) {
         if (job->unless && atomic_load(job->unless))
-            job->deadline_us = now_us;
+            job->deadline_us = now_us; /* for finish_batch(), too: the flag may be set meanwhile */
         if (begun(job, now_us))
             ops[n++] = job->op;
     }

@@ -26,7 +26,7 @@ struct hapax__job {
     struct hapax_op op;
     /* By hapax__boot_us(); 0: none. A job not begun by then is UNAVAILABLE, and never sent. */
     int64_t deadline_us;
-    const atomic_bool *unless; /* the same, once this is set; NULL: never */
+    const atomic_bool *unless; /* NULL: none. Not begun when it is set, the job ends so, too */
     /* NULL: the job is its op. Otherwise called with the store in the lane's thread, in the job's
      * turn and instead of the op, which then has the verdict OK. May set `memory`. */
     void (*look)(struct hapax_store *store, struct hapax__job *job);

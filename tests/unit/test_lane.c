@@ -223,7 +223,7 @@ CASE(a_job_past_its_deadline_never_reaches_the_store)
     close_bed(&bed);
 }
 
-/* So does one that is off by then. What was off before it was submitted is as one. */
+/* The same of a job whose flag is set by then, or was set before the job was submitted. */
 CASE(a_job_that_is_off_never_reaches_the_store)
 {
     struct hapax__job first = new_job(HAPAX_OP_CLAIM, 0);

@@ -62,7 +62,7 @@ struct hapax__door_op {
 
     enum hapax__door_op_phase phase;
     bool given_up; /* by CANCEL, or with the connection: it does not run any more */
-    bool withdrawn; /* given up; its claim is given back, or its hook has nobody who waits */
+    bool withdrawn; /* the door takes the claim back, or its question to the hook */
     bool told_lost;
     bool silent; /* the client is told nothing more of it */
     bool resumed; /* RESUME: the client was told to run it already */

@@ -557,8 +557,8 @@ static void may_run(struct hapax__door_op *op, bool reconcile)
         hapax__door_op_run(op);
 }
 
-/* Its connection is gone, and the client may be back. What a handler did is not known; a hook's
- * client asks again. */
+/* The operation's connection is gone, and the client may come back. Nobody knows what a handler
+ * did. From a hook the door takes its question back. */
 static void desert(struct hapax__door_op *op)
 {
     op->withdrawn = op->reconciling;
