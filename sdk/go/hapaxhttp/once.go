@@ -187,6 +187,9 @@ func (r *recorder) WriteHeader(status int) {
 
 func (r *recorder) Write(p []byte) (int, error) {
 	r.WriteHeader(http.StatusOK)
+	if r.status == http.StatusNoContent || r.status == http.StatusNotModified { // as net/http
+		return 0, http.ErrBodyNotAllowed
+	}
 	if !r.passed && r.body.Len()+len(p) <= bodyMax {
 		return r.body.Write(p)
 	}

@@ -222,3 +222,14 @@ func TestRecorder(t *testing.T) {
 		t.Error(r.passed, to.Code, to.Header(), to.Body.Len())
 	}
 }
+
+// A response that has no body keeps none.
+func TestRecorderWithoutBody(t *testing.T) {
+	for _, status := range []int{http.StatusNoContent, http.StatusNotModified} {
+		r := &recorder{to: httptest.NewRecorder(), header: http.Header{}}
+		r.WriteHeader(status)
+		if n, err := r.Write([]byte("x")); n != 0 || !errors.Is(err, http.ErrBodyNotAllowed) || r.body.Len() != 0 {
+			t.Error(status, n, err, r.body.Len())
+		}
+	}
+}
