@@ -47,9 +47,11 @@ enum hapax_error hapax__rotation_read(struct hapax_store *store,
 bool hapax__rotation_is(const struct hapax_digest *value, const struct hapax__secrets *secrets);
 
 /* Has the rotation go on, from BEGUN to BOTH or from BOTH to ENDED, with an operator's rights. It
- * is the caller's to know that the store is ready for it. REFUSED: it is elsewhere; or it went on,
- * and a door with the new secret alone has come in meanwhile, as the text says. An interrupted one
- * is repeated. Where the store judges op by op, one to ENDED may leave it at BEGUN. */
+ * is the caller's to know that the store is ready for it. REFUSED, as the text says: it is
+ * elsewhere; or it went on to BOTH, and a door with the new secret alone has come in meanwhile; or
+ * one with the old secret alone may have come in on the way to ENDED, so it is at BOTH again, since
+ * now. An interrupted one is repeated. Where the store judges op by op, one to ENDED may leave it
+ * at BEGUN. */
 enum hapax_error hapax__rotation_step(struct hapax_store *store,
                                       const struct hapax__secrets *secrets,
                                       enum hapax__rotation to);
