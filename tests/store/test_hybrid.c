@@ -8,7 +8,9 @@
 #include "../cases.h"
 #include "base/clock.h"
 #include "core/id.h"
+#include "faulty.h"
 #include "store/hybrid/hybrid.h"
+#include "store/types.h"
 
 #include <hiredis/hiredis.h>
 #include <inttypes.h>
@@ -26,6 +28,7 @@ static const char *hybrid_uri;
 static char postgres_uri[512];
 static redisContext *nodes[9];
 static size_t node_count;
+static struct hapax__plan plan; /* of all that is sent to PostgreSQL */
 
 struct bed {
     struct hapax_store *store; /* the hybrid */
@@ -309,6 +312,86 @@ CASE_WITH(a_repeat_is_the_same_claim, set_up, tear_down)
     again = claim(bed, bed->other, '1');
     expect(again, HAPAX_CLAIMED);
     assert_int_equal(again.record.fence, first.record.fence);
+}
+
+/* ---- doubts -------------------------------------------------------------------------- */
+
+static enum hapax__fault of_claims(void *arg, uint64_t number, const struct hapax_op *op)
+{
+    (void)number;
+    return op->kind == HAPAX_OP_CLAIM ? *(enum hapax__fault *)arg : HAPAX__NO_FAULT;
+}
+
+/* Sends a CLAIM that meets the fault on its way to PostgreSQL. */
+static struct hapax_op claim_with(struct hapax_store *store, struct hapax_op op,
+                                  enum hapax__fault fault)
+{
+    hapax__plan_decide(&plan, of_claims, &fault);
+    (void)hapax_store_run(store, &op, 1);
+    hapax__plan_set(&plan, HAPAX__NO_FAULT, 0, 0);
+    assert_int_equal(op.verdict, HAPAX_NO_VERDICT);
+    return op;
+}
+
+/* The lock of another claim, which PostgreSQL has not seen, stands now. */
+static void lock_by_another(const struct bed *bed)
+{
+    uint8_t value[VALUE_MAX];
+
+    on_all("FLUSHALL");
+    (void)claim_with(bed->other, op_of(bed, HAPAX_OP_CLAIM, '2'), HAPAX__LOSE_OP);
+    assert_true(get_hint(&bed->id, value) > 0);
+}
+
+/* A repeat that surely was not applied says nothing about the first try: that has its lock still,
+ * and no other's lock hides it. */
+CASE_WITH(a_refused_repeat_leaves_the_doubt, set_up, tear_down)
+{
+    struct bed *bed = *state;
+    struct hapax_op first = op_of(bed, HAPAX_OP_CLAIM, '1');
+
+    (void)claim_with(bed->store, first, HAPAX__LOSE_REPLY);
+    (void)claim_with(bed->store, first, HAPAX__FAIL_BEFORE);
+    expect(claim(bed, bed->other, '2'), HAPAX_IN_FLIGHT);
+    lock_by_another(bed);
+    expect(run(bed->store, first), HAPAX_CLAIMED);
+}
+
+/* Both halves of a rotation are claimed with one token: what is known of one says nothing about the
+ * other. */
+CASE_WITH(a_doubt_is_about_one_id, set_up, tear_down)
+{
+    struct bed *bed = *state;
+    struct hapax_op first = op_of(bed, HAPAX_OP_CLAIM, '1'), half = first;
+
+    half.id.bytes[0] ^= 1;
+    (void)claim_with(bed->store, first, HAPAX__LOSE_REPLY);
+    expect(run(bed->store, half), HAPAX_CLAIMED);
+    lock_by_another(bed);
+    expect(run(bed->store, first), HAPAX_CLAIMED);
+}
+
+/* No number of doubts has the first one forgotten. These are kept in the same places. */
+CASE_WITH(doubts_in_one_place_are_kept, set_up, tear_down)
+{
+    struct bed *bed = *state;
+    struct hapax_op first = op_of(bed, HAPAX_OP_CLAIM, '1'), more = first;
+    struct hapax_mark here, mark;
+    int doubts = 0;
+
+    hapax__mark(&here, &first.token);
+    (void)claim_with(bed->store, first, HAPAX__LOSE_REPLY);
+    for (uint32_t i = 1; doubts < 20; i++) {
+        memcpy(more.token.bytes, &i, sizeof(i));
+        hapax__mark(&mark, &more.token);
+        if (memcmp(&mark, &here, 2) != 0)
+            continue;
+        more.id.bytes[0]++;
+        (void)claim_with(bed->store, more, HAPAX__LOSE_REPLY);
+        doubts++;
+    }
+    lock_by_another(bed);
+    expect(run(bed->store, first), HAPAX_CLAIMED);
 }
 
 /* A failed operation may run again at once: its lock is gone. */
@@ -793,6 +876,25 @@ CASE(a_uri_is_cut_in_the_right_places)
 
 /* ---- main ---------------------------------------------------------------------------- */
 
+/* "postgresql://" by its other name, and with the plan. */
+static enum hapax_error lossy_open(struct hapax_store **out, const char *uri,
+                                   char text[HAPAX_TEXT_MAX])
+{
+    char other[8192];
+    struct hapax_store *inner;
+    enum hapax_error error;
+
+    (void)snprintf(other, sizeof(other), "postgres%s", uri + strlen("postgresql"));
+    error = hapax_store_open(&inner, other, text);
+    if (error != HAPAX_ERR_NONE)
+        return error;
+    assert_int_equal(hapax__faulty_wrap(out, inner, &plan), HAPAX_ERR_NONE);
+    free((*out)->arena); /* hapax_store_open() gives one */
+    return HAPAX_ERR_NONE;
+}
+
+static const struct hapax_store_type lossy = {.scheme = "postgresql", .open = lossy_open};
+
 static void connect_nodes(void)
 {
     const char *end = strstr(hybrid_uri, "+postgres");
@@ -814,6 +916,8 @@ int main(int argc, char **argv)
         return 2;
     hybrid_uri = argv[1];
     connect_nodes();
+    hapax__plan_init(&plan);
+    hapax__store_add(&lossy);
     failed = cases_run(NULL, NULL);
     for (size_t i = 0; i < node_count; i++)
         redisFree(nodes[i]);

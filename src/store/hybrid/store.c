@@ -34,6 +34,7 @@
 
 #define NODES_MAX      HAPAX__REDLOCK_NODES_MAX
 #define DOUBTS         1024u
+#define DOUBT_PLACES   4u /* where a doubt may stand */
 #define CALM_CLAIMS    256u /* in a row without IN_FLIGHT; then no locks are taken until one */
 #define COPY_MAX       ((size_t)256 << 10) /* bytes of a hint */
 #define COPY_LIFE_MS   (INT64_C(24) * 3600 * 1000)
@@ -46,6 +47,13 @@
 #define DOWN_US         (1 * US_PER_S) /* before PostgreSQL is asked again for the epoch */
 #define SKEW_MAX_US     (1 * US_PER_S)
 
+/* A CLAIM whose result is not known. Both halves of a rotation are claimed with one token. */
+struct doubt {
+    struct hapax_mark mark;
+    struct hapax_id id;
+    int64_t until_us; /* boot time: the lease that the CLAIM may have got; 0: no doubt */
+};
+
 struct hybrid {
     struct hapax_store base;
     struct hapax_store *postgres;
@@ -56,9 +64,10 @@ struct hybrid {
     struct hapax_arena arena; /* of one run */
     struct hapax__known known;
     int64_t down_until_us; /* boot time; PostgreSQL failed to answer just before */
-    /* The marks of CLAIMs whose result is not known, by their first bytes. A newer mark replaces an
-     * older one with the same bytes. */
-    struct hapax_mark doubts[DOUBTS];
+    /* By the first bytes of the mark. Where all places of a doubt are taken, the one that ends
+     * first goes. Until its end no CLAIM is looked up. */
+    struct doubt doubts[DOUBTS];
+    int64_t blind_until_us; /* boot time */
     struct hapax_mark marks[HAPAX__HYBRID_BATCH_MAX]; /* of each op of the batch */
     struct hapax__lookup lookups[HAPAX__HYBRID_BATCH_MAX];
     size_t lookup_count;
@@ -96,22 +105,54 @@ static bool same_mark(const struct hapax_mark *a, const struct hapax_mark *b)
     return memcmp(a, b, sizeof(*a)) == 0;
 }
 
-static struct hapax_mark *doubt_of(struct hybrid *h, const struct hapax_mark *mark)
+static struct doubt *place_of(struct hybrid *h, const struct hapax_mark *mark, unsigned place)
 {
-    return &h->doubts[((size_t)mark->bytes[0] << 8 | mark->bytes[1]) % DOUBTS];
+    return &h->doubts[(((size_t)mark->bytes[0] << 8 | mark->bytes[1]) + place) % DOUBTS];
 }
 
-static bool doubtful(struct hybrid *h, const struct hapax_mark *mark)
+/* NULL: there is none. */
+static struct doubt *doubt_of(struct hybrid *h, const struct hapax_op *op,
+                              const struct hapax_mark *mark)
 {
-    return same_mark(doubt_of(h, mark), mark);
+    for (unsigned i = 0; i < DOUBT_PLACES; i++) {
+        struct doubt *doubt = place_of(h, mark, i);
+
+        if (same_mark(&doubt->mark, mark) && memcmp(&doubt->id, &op->id, sizeof(op->id)) == 0)
+            return doubt;
+    }
+    return NULL;
 }
 
-static void note_result(struct hybrid *h, const struct hapax_mark *mark, bool known)
+static bool doubtful(struct hybrid *h, const struct hapax_op *op, const struct hapax_mark *mark)
 {
-    if (!known)
-        *doubt_of(h, mark) = *mark;
-    else if (doubtful(h, mark))
-        memset(doubt_of(h, mark), 0, sizeof(*mark));
+    return doubt_of(h, op, mark) || hapax__boot_us() < h->blind_until_us;
+}
+
+static struct doubt *make_room(struct hybrid *h, const struct hapax_mark *mark, int64_t boot_us)
+{
+    struct doubt *first = place_of(h, mark, 0);
+
+    for (unsigned i = 1; i < DOUBT_PLACES; i++)
+        if (place_of(h, mark, i)->until_us < first->until_us)
+            first = place_of(h, mark, i);
+    if (first->until_us > boot_us && first->until_us > h->blind_until_us)
+        h->blind_until_us = first->until_us;
+    return first;
+}
+
+/* An op that was not applied says nothing about the tries before it. */
+static void note_result(struct hybrid *h, const struct hapax_op *op, const struct hapax_mark *mark)
+{
+    struct doubt *doubt = doubt_of(h, op, mark);
+
+    if (op->error == HAPAX_ERR_INDETERMINATE) {
+        int64_t boot_us = hapax__boot_us();
+
+        doubt = doubt ? doubt : make_room(h, mark, boot_us);
+        *doubt = (struct doubt){*mark, op->id, boot_us + op->lease_ms * US_PER_MS};
+    } else if (op->verdict != HAPAX_NO_VERDICT && doubt) {
+        *doubt = (struct doubt){0};
+    }
 }
 
 /* ---- answers from hints -------------------------------------------------------------- */
@@ -190,7 +231,7 @@ static void choose_lookups(struct hybrid *h, const struct hapax_op *ops, size_t 
     for (size_t i = 0; i < n; i++) {
         h->lookup_of[i] = 0;
         hapax__mark(&h->marks[i], &ops[i].token);
-        if (ops[i].kind != HAPAX_OP_CLAIM || doubtful(h, &h->marks[i]))
+        if (ops[i].kind != HAPAX_OP_CLAIM || doubtful(h, &ops[i], &h->marks[i]))
             continue;
         h->lookups[h->lookup_count++] = (struct hapax__lookup){.op = &ops[i], .mark = h->marks[i]};
         h->lookup_of[i] = h->lookup_count;
@@ -318,7 +359,8 @@ static bool left_lock(struct hybrid *h, const struct hapax_op *op, size_t i)
 {
     if (op->kind != HAPAX_OP_CLAIM)
         return true;
-    return h->lookup_of[i] > 0 ? h->lookups[h->lookup_of[i] - 1].placed : doubtful(h, &h->marks[i]);
+    return h->lookup_of[i] > 0 ? h->lookups[h->lookup_of[i] - 1].placed
+                               : doubtful(h, op, &h->marks[i]);
 }
 
 /* How to refresh the hint of an op that PostgreSQL was sent; sets the value in *out. 0: not. */
@@ -341,8 +383,9 @@ static enum hapax__refresh_kind kind_of(struct hybrid *h, struct hapax__refresh 
     if (h->known.clock && shows_completion(op) && make_copy(h, out, &op->record))
         return op->kind == HAPAX_OP_COMPLETE && op->verdict == HAPAX_OK ? HAPAX__REFRESH_COPY
                                                                         : HAPAX__REFRESH_PUT;
-    if (op->verdict == HAPAX_NO_VERDICT && op->kind != HAPAX_OP_CLAIM)
-        return 0; /* it was not applied: the attempt goes on */
+    if (op->verdict == HAPAX_NO_VERDICT &&
+        (op->kind != HAPAX_OP_CLAIM || doubtful(h, op, &h->marks[i])))
+        return 0; /* it was not applied: the attempt goes on, or an earlier try may have landed */
     return left_lock(h, op, i) ? HAPAX__REFRESH_DROP : 0;
 }
 
@@ -372,7 +415,7 @@ static void refresh(struct hybrid *h, const struct hapax_op *ops, const bool *se
             out->what = HAPAX__REFRESH_DROP;
         h->refresh_count += out->what != 0;
         if (sent[i] && ops[i].kind == HAPAX_OP_CLAIM)
-            note_result(h, &h->marks[i], ops[i].error != HAPAX_ERR_INDETERMINATE);
+            note_result(h, &ops[i], &h->marks[i]);
     }
     note_calm(h, ops, n);
     hapax__hints_refresh(h->lock, &h->arena, h->refreshes, h->refresh_count);
