@@ -18,7 +18,7 @@ struct halves {
     int at; /* the step, from 1; 0: nothing happens */
     int times; /* for so many steps */
     enum fault { LOSE_OP, LOSE_REPLY, AWAY, BIG, OLDER, OTHER } fault;
-    struct hapax_op other; /* another door's op, before the step */
+    struct hapax_op other; /* another door's op, before the step; at the next steps: AWAY */
     int other_half;
 };
 
@@ -30,20 +30,21 @@ static struct halves fresh(void)
 static void answer_step(struct halves *h, struct hapax__pair *pair, bool meets)
 {
     struct hapax_op asked = pair->sub;
+    enum fault fault = h->fault == OTHER && h->steps > h->at ? AWAY : h->fault;
 
     assert_true(asked.says_kept); /* what a CLAIM of its own may end in */
-    if (meets && h->fault == OTHER)
+    if (meets && fault == OTHER)
         (void)run(&h->of[h->other_half], h->other);
-    if (!meets || h->fault == LOSE_REPLY || h->fault == OTHER)
+    if (!meets || fault == LOSE_REPLY || fault == OTHER)
         pair->sub = run(&h->of[pair->half], pair->sub);
-    if (!meets || h->fault == OTHER)
+    if (!meets || fault == OTHER)
         return;
     pair->sub = asked;
     pair->sub.verdict = HAPAX_NO_VERDICT;
-    pair->sub.error = h->fault == AWAY    ? HAPAX_ERR_UNAVAILABLE
-                      : h->fault == BIG   ? HAPAX_ERR_TOO_BIG
-                      : h->fault == OLDER ? HAPAX_ERR_UNSUPPORTED
-                                          : HAPAX_ERR_INDETERMINATE;
+    pair->sub.error = fault == AWAY    ? HAPAX_ERR_UNAVAILABLE
+                      : fault == BIG   ? HAPAX_ERR_TOO_BIG
+                      : fault == OLDER ? HAPAX_ERR_UNSUPPORTED
+                                       : HAPAX_ERR_INDETERMINATE;
 }
 
 /* Plays an op of a door with both. The fault is over with it. */
@@ -682,6 +683,26 @@ CASE(an_operator_is_told_ok_only_by_both)
         op = play(&h, word((enum hapax_resolve)what));
         assert_int_equal(op.verdict, HAPAX_IN_FLIGHT);
     }
+}
+
+/* The new half was completed when the operator looked, and another one had it run again before the
+ * word came there. So the new half takes the word, and the old half does not answer. */
+CASE(a_word_that_the_new_half_alone_has_is_not_unapplied)
+{
+    struct halves h = fresh();
+
+    (void)play(&h, op_m(HAPAX_OP_CLAIM));
+    (void)play(&h, op_m(HAPAX_OP_COMPLETE));
+    h.other = word(HAPAX_RESOLVE_FAIL);
+    h.other.token = op_of(HAPAX_OP_READ, 8).token;
+    h.other.force = true;
+    h.other_half = NEW;
+    (void)run(&h.of[OLD], h.other);
+    assert_int_equal(play_at(&h, 3, 2, OTHER, word(HAPAX_RESOLVE_COMPLETE)).error,
+                     HAPAX_ERR_INDETERMINATE);
+    assert_int_equal(h.of[NEW].record.outcome.status, 202);
+    assert_int_equal(play(&h, word(HAPAX_RESOLVE_COMPLETE)).verdict, HAPAX_OK);
+    assert_int_equal(h.of[OLD].record.outcome.status, 202);
 }
 
 /* The claim by which the outcome is brought over was granted, and no reply came. Its token is the

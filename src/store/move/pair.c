@@ -692,6 +692,15 @@ static void told_old_resolve(struct hapax__pair *p)
     }
 }
 
+/* As above, once the new half has taken this op's word. */
+static void told_old_too(struct hapax__pair *p)
+{
+    if (p->sub.verdict == HAPAX_NO_VERDICT)
+        end_error(p, p->sub.error, true);
+    else
+        told_old_resolve(p);
+}
+
 /* The new half has this op's outcome. It is this op's if an earlier try has stored it in the old
  * half, and somebody has brought it over since. */
 static void told_old_same(struct hapax__pair *p)
@@ -702,13 +711,14 @@ static void told_old_same(struct hapax__pair *p)
         end(p, p->sub.verdict == HAPAX_OK ? HAPAX_OK : HAPAX_COMPLETED, &p->new);
 }
 
-/* The new half is completed. That stands, unless an earlier try of this op has done it. */
+/* The new half was completed. That stands, unless an earlier try of this op has done it, or it has
+ * changed since. */
 static void told_new_completed(struct hapax__pair *p)
 {
     if (p->sub.verdict == HAPAX_NO_VERDICT) {
         end_error(p, p->sub.error, false);
     } else if (p->sub.verdict == HAPAX_OK) {
-        ask_resolve(p, HAPAX__HALF_OLD, told_old_resolve);
+        ask_resolve(p, HAPAX__HALF_OLD, told_old_too);
     } else if (p->op->resolve == HAPAX_RESOLVE_COMPLETE && keeps(&p->new, &p->op->outcome)) {
         ask(p, HAPAX__HALF_OLD, HAPAX_OP_RESOLVE, told_old_same);
         p->sub.if_updated_us = NEVER_US;
