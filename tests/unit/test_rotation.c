@@ -18,6 +18,7 @@ struct bed {
     struct hapax_store *inner, *store;
     struct hapax__secrets both;
     uint64_t forgotten; /* of the ops, the one that is answered late */
+    struct hapax_op late; /* a FORGET that was lost, and comes while that one is not answered */
     enum hapax__rotation to;
     enum hapax_error error; /* of the step */
 };
@@ -82,6 +83,8 @@ static void step_with(struct bed *bed, enum hapax__rotation to,
     assert_int_equal(secrets->old.ptr ? hapax__rotation_bind(bed->inner, secrets, &at)
                                       : hapax_store_bind(bed->inner, secrets->now),
                      HAPAX_ERR_NONE);
+    if (bed->late.kind)
+        assert_int_equal(hapax_store_run(bed->inner, &bed->late, 1), HAPAX_ERR_NONE);
     hapax__plan_set(&bed->plan, HAPAX__NO_FAULT, 0, 0);
     hapax__plan_go(&bed->plan);
     assert_int_equal(pthread_join(thread, NULL), 0);
@@ -167,6 +170,34 @@ CASE_WITH(one_with_both_secrets_in_the_gap_of_the_end, set_up, tear_down)
     struct bed *bed = *state;
 
     is_not_ended_over(bed, &bed->both);
+}
+
+static enum hapax__fault lose_the_forget(void *arg, uint64_t number, const struct hapax_op *op)
+{
+    struct bed *bed = arg;
+
+    (void)number;
+    if (op->kind != HAPAX_OP_RESOLVE)
+        return HAPAX__NO_FAULT;
+    bed->late = *op;
+    return HAPAX__LOSE_OP;
+}
+
+/* A step has failed, and was given again. What the first one has sent still comes: it takes away
+ * nothing but what that step has seen. */
+CASE_WITH(a_late_forget_hides_nobody, set_up, tear_down)
+{
+    struct bed *bed = *state;
+
+    assert_int_equal(hapax__rotation_step(bed->inner, &bed->both, HAPAX__ROTATION_BOTH),
+                     HAPAX_ERR_NONE);
+    hapax__plan_decide(&bed->plan, lose_the_forget, bed);
+    assert_int_equal(hapax__rotation_step(bed->store, &bed->both, HAPAX__ROTATION_ENDED),
+                     HAPAX_ERR_INDETERMINATE);
+    step_with(bed, HAPAX__ROTATION_ENDED, &(struct hapax__secrets){.now = bed->both.old});
+    assert_int_equal(bed->late.verdict, HAPAX_LOST);
+    assert_int_equal(bed->error, HAPAX_ERR_REFUSED);
+    assert_int_equal(at_of(bed), HAPAX__ROTATION_BOTH);
 }
 
 static enum hapax__fault hold_completions(void *arg, uint64_t number, const struct hapax_op *op)

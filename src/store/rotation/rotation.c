@@ -243,18 +243,26 @@ static enum hapax_error forget_second(struct hapax_store *store,
     return error == HAPAX_ERR_NONE ? hapax_store_run(store, &op, 1) : error;
 }
 
-/* Puts the value in the place of the one that is there. */
+/* Puts the value of `to` in the place of that of `from`. What comes there meanwhile stays: a copy
+ * of the FORGET may be late. */
 static enum hapax_error replace_value(struct hapax_store *store,
-                                      const struct hapax__secrets *secrets, enum hapax__rotation at)
+                                      const struct hapax__secrets *secrets,
+                                      enum hapax__rotation from, enum hapax__rotation to)
 {
-    struct hapax_op ops[3];
+    const struct hapax_digest value = value_of(secrets, from);
+    struct hapax_op read = {.kind = HAPAX_OP_READ}, ops[3];
     enum hapax_error error = hapax__bind_begin(&ops[1], secrets->now, store->text);
 
     if (error == HAPAX_ERR_NONE)
         error = make_forget(&ops[0], store, &ops[1].id);
-    if (error != HAPAX_ERR_NONE)
+    read.id = ops[1].id;
+    if (error == HAPAX_ERR_NONE)
+        error = hapax_store_run(store, &read, 1);
+    if (error != HAPAX_ERR_NONE || read.verdict == HAPAX_ABSENT ||
+        memcmp(&read.record.fingerprint, &value, sizeof(value)) != 0)
         return error;
-    ops[1].fingerprint = value_of(secrets, at);
+    ops[0].if_updated_us = read.record.updated_us;
+    ops[1].fingerprint = value_of(secrets, to);
     ops[2] = ops[1];
     ops[2].kind = HAPAX_OP_COMPLETE;
     return hapax_store_run(store, ops, 3);
@@ -297,7 +305,7 @@ enum hapax_error hapax__rotation_step(struct hapax_store *store,
             return is_at(store, at);
         if (at == HAPAX__ROTATION_ENDED && !came)
             came = "a program with the new secret alone has opened the store: end it";
-        error = replace_value(store, secrets, to);
+        error = replace_value(store, secrets, at, to);
         if (error != HAPAX_ERR_NONE)
             return error;
     }
