@@ -1134,15 +1134,17 @@ def test_open_runs_without_protection(folder, api, hapax, store):
 
 def test_another_secret_is_refused(make_gate, api, folder, hapax):
     """A store used under one secret serves no gate with another."""
-    for name in ("one", "two"):
+    def start(name):
         (folder / name).write_text(f"secret {name}\n")
         (folder / name).chmod(0o600)
-    gates = [make_gate(f"hapax_secret {folder}/{name};" + g.locations(api, folder), name="nginx-" + name).start()
-             for name in ("one", "two")]
-    wait_until(lambda: gates[0].post("/ok", "k").status == 200, "service")
-    answer = gates[1].post("/ok", "k2")
+        return make_gate(f"hapax_secret {folder}/{name};" + g.locations(api, folder), name="nginx-" + name).start()
+
+    first = start("one")
+    wait_until(lambda: first.post("/ok", "k").status == 200, "service")  # the store is the first secret's now
+    second = start("two")
+    answer = second.post("/ok", "k2")
     assert (answer.status, answer.get("Retry-After")) == (503, None)
-    wait_until(lambda: "another secret" in gates[1].log(), "a line of it")
+    wait_until(lambda: "another secret" in second.log(), "a line of it")
     assert api.count("k2") == 0
 
 
