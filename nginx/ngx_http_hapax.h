@@ -242,8 +242,10 @@ struct ngx_http_hapax_ctx_s {
     int64_t                         since_us;
     int64_t                         waited_us;
 
+    /* of the location that met the request: redirects do not change it */
+    ngx_http_hapax_loc_conf_t      *conf;
+
     /* of a shadow */
-    ngx_http_hapax_loc_conf_t      *conf;       /* where it was met */
     ngx_http_hapax_seen_t           own;
     ngx_http_hapax_seen_t           first;      /* what would have been replayed */
     SHA256_CTX                      response_sha256;
@@ -562,11 +564,13 @@ ngx_int_t ngx_http_hapax_shadow_variable(ngx_http_request_t *r, ngx_http_variabl
 
 /* Returns 0 if an upstream was tried, and no byte of the request was sent to one. */
 ngx_int_t ngx_http_hapax_was_sent(ngx_http_request_t *r);
-enum hapax_class ngx_http_hapax_class(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf);
+/* Judges a response by the location in which the request was met. */
+enum hapax_class ngx_http_hapax_class(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx);
 /* trace: of the run that gave the response; "": none */
 u_char *ngx_http_hapax_headers_write(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf,
     ngx_uint_t with_length, const char *trace, size_t *len);
-ngx_int_t ngx_http_hapax_headers_read(ngx_http_request_t *r, struct hapax_span headers);
+ngx_int_t ngx_http_hapax_headers_read(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf,
+    struct hapax_span headers);
 ngx_int_t ngx_http_hapax_location_absolute(ngx_http_request_t *r);
 
 /* answers */

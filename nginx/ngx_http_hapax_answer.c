@@ -70,10 +70,7 @@ static ngx_int_t
 ngx_http_hapax_problem(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     ngx_uint_t status, ngx_str_t *body)
 {
-    ngx_http_hapax_loc_conf_t   *conf;
-    struct hapax__problem_page   page;
-
-    conf = ngx_http_get_module_loc_conf(r, ngx_http_hapax_module);
+    struct hapax__problem_page  page;
 
     page = hapax__problem_page_of(&ctx->answer, ngx_time());
 
@@ -99,7 +96,7 @@ ngx_http_hapax_problem(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
         page.status = (int) status;
 
     } else if (ctx->answer.kind == HAPAX_ANSWER_IN_FLIGHT) {
-        page.status = (int) conf->in_flight_status;
+        page.status = (int) ctx->conf->in_flight_status;
     }
 
     if (ngx_http_hapax_say(r, ctx, &page, body) != NGX_OK) {
@@ -148,7 +145,7 @@ ngx_http_hapax_replay(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
 
     r->headers_out.content_length_n = bodiless ? -1 : (off_t) body->len;
 
-    if (ngx_http_hapax_headers_read(r, outcome->headers) != NGX_OK) {
+    if (ngx_http_hapax_headers_read(r, ctx->conf, outcome->headers) != NGX_OK) {
         return NGX_ERROR;
     }
 
@@ -195,12 +192,9 @@ static ngx_int_t
 ngx_http_hapax_push_fill(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     ngx_http_hapax_tell_e tell, ngx_str_t *body)
 {
-    ngx_uint_t                  status;
-    ngx_http_hapax_loc_conf_t  *conf;
+    ngx_uint_t  status;
 
-    conf = ngx_http_get_module_loc_conf(r, ngx_http_hapax_module);
-
-    if (conf->push == NGX_HTTP_HAPAX_PUSH_DAPR) {
+    if (ctx->conf->push == NGX_HTTP_HAPAX_PUSH_DAPR) {
         return ngx_http_hapax_push_fill_dapr(r, ctx, tell, body);
     }
 
@@ -219,7 +213,7 @@ ngx_http_hapax_push_fill(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
 
     } else {
         /* Knative tries 409, 429 and 503 again, SNS only 429 and 503 */
-        status = (conf->push == NGX_HTTP_HAPAX_PUSH_SNS)
+        status = (ctx->conf->push == NGX_HTTP_HAPAX_PUSH_SNS)
                  ? NGX_HTTP_SERVICE_UNAVAILABLE : 0;
     }
 
@@ -231,16 +225,13 @@ ngx_int_t
 ngx_http_hapax_answer_fill(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     ngx_str_t *body)
 {
-    ngx_http_hapax_tell_e       tell;
-    ngx_http_hapax_loc_conf_t  *conf;
+    ngx_http_hapax_tell_e  tell;
 
     r->allow_ranges = 0;
     r->disable_not_modified = 1;
 
-    conf = ngx_http_get_module_loc_conf(r, ngx_http_hapax_module);
-
-    if (conf->push) {
-        tell = ngx_http_hapax_push_tell(r, ctx, conf);
+    if (ctx->conf->push) {
+        tell = ngx_http_hapax_push_tell(r, ctx, ctx->conf);
 
         if (tell != NGX_HTTP_HAPAX_TELL_STORED) {
             return ngx_http_hapax_push_fill(r, ctx, tell, body);

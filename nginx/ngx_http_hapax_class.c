@@ -163,13 +163,11 @@ ngx_http_hapax_class_of_grpc(ngx_http_request_t *r,
  */
 
 static bool
-ngx_http_hapax_ends_by_close(ngx_http_request_t *r)
+ngx_http_hapax_ends_by_close(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 {
-    ngx_http_upstream_t   *u;
-    ngx_http_hapax_ctx_t  *ctx;
+    ngx_http_upstream_t  *u;
 
     u = r->upstream;
-    ctx = ngx_http_hapax_get_ctx(r);
 
     if (u == NULL || u->schema.len == 0 || ctx->error_page
         || (u->headers_in.x_accel_redirect
@@ -187,20 +185,17 @@ ngx_http_hapax_ends_by_close(ngx_http_request_t *r)
 
 
 static enum hapax_class
-ngx_http_hapax_push_class(ngx_http_request_t *r,
-    ngx_http_hapax_loc_conf_t *conf)
+ngx_http_hapax_push_class(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 {
     ngx_uint_t              status;
     enum hapax_class        cls;
     struct hapax_span       body;
-    ngx_http_hapax_ctx_t   *ctx;
     ngx_http_hapax_tell_e   tell;
 
-    ctx = ngx_http_hapax_get_ctx(r);
     status = r->headers_out.status;
 
-    cls = hapax__class_of(&conf->policy, (int) status,
-                          ngx_http_hapax_ends_by_close(r),
+    cls = hapax__class_of(&ctx->conf->policy, (int) status,
+                          ngx_http_hapax_ends_by_close(r, ctx),
                           ngx_http_hapax_find_response, r);
 
     if (cls != HAPAX_CLASS_FINAL) {
@@ -210,7 +205,7 @@ ngx_http_hapax_push_class(ngx_http_request_t *r,
     body.ptr = ctx->body ? ctx->body->data : NULL;
     body.len = ctx->body ? ctx->body->len : 0;
 
-    tell = ngx_http_hapax_push_of(conf->push, status, body);
+    tell = ngx_http_hapax_push_of(ctx->conf->push, status, body);
 
     if (tell == NGX_HTTP_HAPAX_TELL_DONE) {
         return HAPAX_CLASS_FINAL;
@@ -222,22 +217,24 @@ ngx_http_hapax_push_class(ngx_http_request_t *r,
      */
     return (tell == NGX_HTTP_HAPAX_TELL_RETRY
             && status < NGX_HTTP_SPECIAL_RESPONSE
-            && conf->policy.on_expired == HAPAX_EXPIRED_RERUN)
+            && ctx->conf->policy.on_expired == HAPAX_EXPIRED_RERUN)
            ? HAPAX_CLASS_NOT_RUN : HAPAX_CLASS_FAILED;
 }
 
 
 enum hapax_class
-ngx_http_hapax_class(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf)
+ngx_http_hapax_class(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 {
-    ngx_str_t         *type;
-    ngx_uint_t         status;
-    enum hapax_class   cls;
+    ngx_str_t                  *type;
+    ngx_uint_t                  status;
+    enum hapax_class            cls;
+    ngx_http_hapax_loc_conf_t  *conf;
 
     if (!ngx_http_hapax_was_sent(r)) {
         return HAPAX_CLASS_NOT_RUN;
     }
 
+    conf = ctx->conf;
     status = r->headers_out.status;
 
     if (conf->classes) {
@@ -250,7 +247,7 @@ ngx_http_hapax_class(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf)
     }
 
     if (conf->push) {
-        return ngx_http_hapax_push_class(r, conf);
+        return ngx_http_hapax_push_class(r, ctx);
     }
 
     type = &r->headers_out.content_type;
@@ -264,6 +261,6 @@ ngx_http_hapax_class(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf)
     }
 
     return hapax__class_of(&conf->policy, (int) status,
-                           ngx_http_hapax_ends_by_close(r),
+                           ngx_http_hapax_ends_by_close(r, ctx),
                            ngx_http_hapax_find_response, r);
 }

@@ -83,13 +83,12 @@ ngx_http_hapax_is_nginx_error(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 /* Puts a problem in the place of nginx's error page. */
 
 static ngx_int_t
-ngx_http_hapax_replace_error(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
-    ngx_http_hapax_loc_conf_t *conf)
+ngx_http_hapax_replace_error(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 {
     ngx_str_t         text;
     enum hapax_class  cls;
 
-    cls = ngx_http_hapax_class(r, conf);
+    cls = ngx_http_hapax_class(r, ctx);
 
     if (ngx_http_hapax_say_failed(r, ctx, &text) != NGX_OK) {
         return NGX_ERROR;
@@ -114,18 +113,15 @@ ngx_http_hapax_replace_error(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
 static ngx_int_t
 ngx_http_hapax_buffer_header(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 {
-    ngx_http_hapax_loc_conf_t  *conf;
-
     ctx->body = ngx_http_hapax_body_create();
     if (ctx->body == NULL) {
         return NGX_ERROR;
     }
 
     ctx->phase = NGX_HTTP_HAPAX_BUFFERING;
-    conf = ngx_http_get_module_loc_conf(r, ngx_http_hapax_module);
 
     if (ngx_http_hapax_is_nginx_error(r, ctx)) {
-        return ngx_http_hapax_replace_error(r, ctx, conf);
+        return ngx_http_hapax_replace_error(r, ctx);
     }
 
     /* ranges are cut by filters above; an outcome is stored whole */
@@ -146,7 +142,7 @@ ngx_http_hapax_buffer_header(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
     if (r->header_only) {
         ctx->response = NGX_HTTP_HAPAX_HEADER_ONLY;
 
-        return ngx_http_hapax_end(r, ctx, 1, ngx_http_hapax_class(r, conf))
+        return ngx_http_hapax_end(r, ctx, 1, ngx_http_hapax_class(r, ctx))
                == NGX_OK ? NGX_AGAIN : NGX_ERROR;
     }
 
@@ -156,7 +152,7 @@ ngx_http_hapax_buffer_header(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
     {
         ctx->response = NGX_HTTP_HAPAX_STREAM;
 
-        return ngx_http_hapax_end(r, ctx, 0, ngx_http_hapax_class(r, conf));
+        return ngx_http_hapax_end(r, ctx, 0, ngx_http_hapax_class(r, ctx));
     }
 
     return NGX_OK;
@@ -379,11 +375,10 @@ static ngx_int_t
 ngx_http_hapax_buffer(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     ngx_chain_t *in)
 {
-    ngx_int_t                   rc;
-    ngx_uint_t                  flush;
-    ngx_chain_t                *rest;
-    enum hapax_class            cls;
-    ngx_http_hapax_loc_conf_t  *conf;
+    ngx_int_t          rc;
+    ngx_uint_t         flush;
+    ngx_chain_t       *rest;
+    enum hapax_class   cls;
 
     flush = 0;
     rest = NULL;
@@ -412,8 +407,7 @@ ngx_http_hapax_buffer(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
         }
     }
 
-    conf = ngx_http_get_module_loc_conf(r, ngx_http_hapax_module);
-    cls = ngx_http_hapax_class(r, conf);
+    cls = ngx_http_hapax_class(r, ctx);
 
     if (ngx_http_hapax_end(r, ctx, rc == NGX_DONE, cls) != NGX_OK) {
         return NGX_ERROR;
@@ -489,16 +483,14 @@ static ngx_int_t
 ngx_http_hapax_end(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     ngx_uint_t kept, enum hapax_class cls)
 {
-    size_t                      len;
-    u_char                     *headers;
-    ngx_http_hapax_call_t      *call;
-    struct hapax_outcome        outcome;
-    ngx_http_hapax_loc_conf_t  *conf;
+    size_t                  len;
+    u_char                 *headers;
+    ngx_http_hapax_call_t  *call;
+    struct hapax_outcome    outcome;
 
     call = ctx->call;
-    conf = ngx_http_get_module_loc_conf(r, ngx_http_hapax_module);
 
-    headers = ngx_http_hapax_headers_write(r, conf,
+    headers = ngx_http_hapax_headers_write(r, ctx->conf,
                               ctx->response == NGX_HTTP_HAPAX_HEADER_ONLY,
                               ctx->trace, &len);
     if (headers == NULL) {
@@ -657,13 +649,12 @@ ngx_http_hapax_send(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 ngx_int_t
 ngx_http_hapax_hook_done(ngx_http_request_t *sr, void *data, ngx_int_t rc)
 {
-    size_t                      len;
-    ngx_uint_t                  status;
-    enum hapax_class            cls;
-    ngx_http_hapax_ctx_t       *ctx = data;
-    ngx_http_hapax_call_t      *call;
-    struct hapax_outcome        outcome;
-    ngx_http_hapax_loc_conf_t  *conf;
+    size_t                  len;
+    ngx_uint_t              status;
+    enum hapax_class        cls;
+    ngx_http_hapax_ctx_t   *ctx = data;
+    ngx_http_hapax_call_t  *call;
+    struct hapax_outcome    outcome;
 
     call = ctx->call;
 
@@ -681,7 +672,6 @@ ngx_http_hapax_hook_done(ngx_http_request_t *sr, void *data, ngx_int_t rc)
 
     ctx->hook = NULL;
 
-    conf = ngx_http_get_module_loc_conf(ctx->request, ngx_http_hapax_module);
     status = sr->headers_out.status;
 
     ngx_memzero(&outcome, sizeof(struct hapax_outcome));
@@ -693,7 +683,8 @@ ngx_http_hapax_hook_done(ngx_http_request_t *sr, void *data, ngx_int_t rc)
     } else if (status >= 200 && status < 300 && ctx->hook_last && ctx->body) {
         cls = HAPAX_CLASS_FINAL;
 
-        call->headers = ngx_http_hapax_headers_write(sr, conf, 0, "", &len);
+        call->headers = ngx_http_hapax_headers_write(sr, ctx->conf, 0, "",
+                                                     &len);
 
         if (call->headers == NULL) {
             cls = HAPAX_CLASS_UNKNOWN;

@@ -28,11 +28,10 @@ ngx_http_hapax_bad_key(ngx_http_hapax_ctx_t *ctx, const char *why)
 ngx_int_t
 ngx_http_hapax_request_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 {
-    ngx_int_t                   rc;
-    ngx_buf_t                  *b;
-    ngx_chain_t                *cl;
-    ngx_http_hapax_ctx_t       *ctx;
-    ngx_http_hapax_loc_conf_t  *conf;
+    ngx_int_t              rc;
+    ngx_buf_t             *b;
+    ngx_chain_t           *cl;
+    ngx_http_hapax_ctx_t  *ctx;
 
     ctx = ngx_http_hapax_get_ctx(r);
 
@@ -41,9 +40,6 @@ ngx_http_hapax_request_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
     {
         return ngx_http_hapax_next_request_body_filter(r, in);
     }
-
-    conf = ctx->shadow ? ctx->conf
-                       : ngx_http_get_module_loc_conf(r, ngx_http_hapax_module);
 
     for (cl = in; cl; cl = cl->next) {
         b = cl->buf;
@@ -54,7 +50,7 @@ ngx_http_hapax_request_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 
         ctx->received += b->last - b->pos;
 
-        if (ctx->received > (off_t) conf->policy.max_request) {
+        if (ctx->received > (off_t) ctx->conf->policy.max_request) {
 
             if (!ctx->shadow) {
                 b->pos = b->last;

@@ -457,11 +457,11 @@ ngx_http_hapax_is_line(ngx_str_t *name, ngx_str_t *value)
 
 
 static ngx_int_t
-ngx_http_hapax_read_line(ngx_http_request_t *r, ngx_str_t *name,
-    ngx_str_t *value, ngx_uint_t trailer)
+ngx_http_hapax_read_line(ngx_http_request_t *r,
+    ngx_http_hapax_loc_conf_t *conf, ngx_str_t *name, ngx_str_t *value,
+    ngx_uint_t trailer)
 {
-    ngx_table_elt_t            *h;
-    ngx_http_hapax_loc_conf_t  *conf;
+    ngx_table_elt_t  *h;
 
     if (trailer) {
         r->expect_trailers = 1;
@@ -494,8 +494,6 @@ ngx_http_hapax_read_line(ngx_http_request_t *r, ngx_str_t *name,
         return NGX_OK;
     }
 
-    conf = ngx_http_get_module_loc_conf(r, ngx_http_hapax_module);
-
     if (!ngx_http_hapax_is_stored(conf, name)) {
         /* an outcome that another program stored may hold anything */
         return NGX_OK;
@@ -516,7 +514,8 @@ ngx_http_hapax_read_line(ngx_http_request_t *r, ngx_str_t *name,
 /* The headers must live as long as the request. A malformed line is left out. */
 
 ngx_int_t
-ngx_http_hapax_headers_read(ngx_http_request_t *r, struct hapax_span headers)
+ngx_http_hapax_headers_read(ngx_http_request_t *r,
+    ngx_http_hapax_loc_conf_t *conf, struct hapax_span headers)
 {
     u_char      *p, *end, *eol, *colon;
     ngx_str_t    name, value;
@@ -564,7 +563,9 @@ ngx_http_hapax_headers_read(ngx_http_request_t *r, struct hapax_span headers)
             continue;
         }
 
-        if (ngx_http_hapax_read_line(r, &name, &value, trailer) != NGX_OK) {
+        if (ngx_http_hapax_read_line(r, conf, &name, &value, trailer)
+            != NGX_OK)
+        {
             return NGX_ERROR;
         }
     }

@@ -137,7 +137,7 @@ ngx_http_hapax_say(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     ngx_int_t                   rc;
     ngx_http_hapax_loc_conf_t  *conf;
 
-    conf = ngx_http_get_module_loc_conf(r, ngx_http_hapax_module);
+    conf = ctx->conf;
 
     page->base.ptr = conf->problem_base.data;
     page->base.len = conf->problem_base.len;

@@ -431,11 +431,9 @@ ngx_http_hapax_body_handler(ngx_http_request_t *r)
 {
     ngx_int_t                    rc;
     ngx_http_hapax_ctx_t        *ctx;
-    ngx_http_hapax_loc_conf_t   *conf;
     struct hapax__flow_request   request;
 
     ctx = ngx_http_get_module_ctx(r, ngx_http_hapax_module);
-    conf = ngx_http_get_module_loc_conf(r, ngx_http_hapax_module);
 
     r->preserve_body = 1;
     r->read_event_handler = ngx_http_block_reading;
@@ -444,10 +442,10 @@ ngx_http_hapax_body_handler(ngx_http_request_t *r)
     ctx->phase = NGX_HTTP_HAPAX_ASKING;
     ngx_memzero(&request, sizeof(struct hapax__flow_request));
 
-    rc = ngx_http_hapax_identify(r, ctx, conf, &request);
+    rc = ngx_http_hapax_identify(r, ctx, ctx->conf, &request);
 
     if (rc == NGX_OK) {
-        rc = ngx_http_hapax_call_begin(ctx, conf, &request);
+        rc = ngx_http_hapax_call_begin(ctx, ctx->conf, &request);
 
         if (rc == NGX_OK) {
             return;
@@ -455,7 +453,7 @@ ngx_http_hapax_body_handler(ngx_http_request_t *r)
     }
 
     if (rc == NGX_DECLINED) {
-        ngx_http_hapax_answer_alone(ctx, conf, request.too_large);
+        ngx_http_hapax_answer_alone(ctx, ctx->conf, request.too_large);
 
     } else {
         ctx->failed = 1;
@@ -479,9 +477,10 @@ ngx_http_hapax_begin(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
+    ctx->conf = conf;
+
     if (shadow) {
         ctx->shadow = 1;
-        ctx->conf = conf;
         ctx->phase = NGX_HTTP_HAPAX_PASSING;
     }
 
@@ -548,8 +547,7 @@ ngx_http_hapax_begin(ngx_http_request_t *r, ngx_http_hapax_loc_conf_t *conf,
 /* Asks hapax_reconcile "did it happen?" by a subrequest. The filters take the response. */
 
 static ngx_int_t
-ngx_http_hapax_ask_hook(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
-    ngx_http_hapax_loc_conf_t *conf)
+ngx_http_hapax_ask_hook(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 {
     ngx_str_t                    uri, args;
     ngx_uint_t                   flags;
@@ -563,7 +561,7 @@ ngx_http_hapax_ask_hook(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     ngx_str_null(&args);
     flags = 0;
 
-    if (ngx_http_complex_value(r, conf->reconcile, &uri) != NGX_OK
+    if (ngx_http_complex_value(r, ctx->conf->reconcile, &uri) != NGX_OK
         || ngx_http_parse_unsafe_uri(r, &uri, &args, &flags) != NGX_OK)
     {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
@@ -593,8 +591,6 @@ ngx_http_hapax_ask_hook(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
 static ngx_int_t
 ngx_http_hapax_go_on(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 {
-    ngx_http_hapax_loc_conf_t  *conf;
-
     if (ctx->failed && ctx->phase < NGX_HTTP_HAPAX_BUFFERING) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
@@ -611,9 +607,7 @@ ngx_http_hapax_go_on(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
             return NGX_AGAIN;
         }
 
-        conf = ngx_http_get_module_loc_conf(r, ngx_http_hapax_module);
-
-        return ngx_http_hapax_ask_hook(r, ctx, conf);
+        return ngx_http_hapax_ask_hook(r, ctx);
 
     case NGX_HTTP_HAPAX_GRANTED:
 

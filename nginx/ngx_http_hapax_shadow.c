@@ -370,7 +370,7 @@ ngx_http_hapax_shadow_header(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
         || ctx->own.status == NGX_HTTP_NOT_MODIFIED)
     {
         (void) SHA256_Final(ctx->own.body.bytes, &ctx->response_sha256);
-        ngx_http_hapax_shadow_ended(ctx, ngx_http_hapax_class(r, ctx->conf),
+        ngx_http_hapax_shadow_ended(ctx, ngx_http_hapax_class(r, ctx),
                                     NGX_HTTP_HAPAX_KEPT_WHOLE);
         return;
     }
@@ -384,7 +384,7 @@ ngx_http_hapax_shadow_header(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
     if (ngx_http_hapax_is_stream(r)
         || r->headers_out.content_length_n > (off_t) ctx->conf->policy.max_response)
     {
-        ngx_http_hapax_shadow_ended(ctx, ngx_http_hapax_class(r, ctx->conf),
+        ngx_http_hapax_shadow_ended(ctx, ngx_http_hapax_class(r, ctx),
                                     NGX_HTTP_HAPAX_KEPT_STATUS);
         return;
     }
@@ -430,12 +430,12 @@ ngx_http_hapax_shadow_body(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
     }
 
     if (ctx->responded > ctx->conf->policy.max_response) {
-        ngx_http_hapax_shadow_ended(ctx, ngx_http_hapax_class(r, ctx->conf),
+        ngx_http_hapax_shadow_ended(ctx, ngx_http_hapax_class(r, ctx),
                                     NGX_HTTP_HAPAX_KEPT_STATUS);
 
     } else if (last) {
         (void) SHA256_Final(ctx->own.body.bytes, &ctx->response_sha256);
-        ngx_http_hapax_shadow_ended(ctx, ngx_http_hapax_class(r, ctx->conf),
+        ngx_http_hapax_shadow_ended(ctx, ngx_http_hapax_class(r, ctx),
                                     NGX_HTTP_HAPAX_KEPT_WHOLE);
     }
 }

@@ -568,6 +568,22 @@ def test_under_hold_no_answer_after_the_charge_charges_twice(gate, api):  # prom
             assert [again.replayed for again in answers] == ["false", *[str(final).lower()] * 2], (path, answers)
 
 
+@pytest.mark.parametrize("path, runs", [("/tried/status/503", 1), ("/caught/status/503", 1), ("/pushed/echo", 3)])
+def test_the_location_that_met_a_request_judges_its_response(make_gate, api, path, runs):
+    """Wherever try_files and error_page lead: under hold a 503 is unknown, and what Dapr has to retry runs again."""
+    gate = make_gate(f"""server {{ LISTEN
+        location /tried/ {{ hapax on; hapax_on_expired hold; try_files /nothing @api; }}
+        location /caught/ {{ hapax on; hapax_on_expired hold; proxy_intercept_errors on; error_page 503 /busy.html;
+                             proxy_pass http://127.0.0.1:{api.port}/; }}
+        location = /busy.html {{ }}
+        location /pushed/ {{ hapax on; hapax_push dapr; try_files /nothing @api; }}
+        location @api {{ rewrite ^/[a-z]+(/.*)$ $1 break; proxy_pass http://127.0.0.1:{api.port}; }} }}""").start()
+    (gate.folder / "html/busy.html").write_text("busy")
+    for _ in range(3):
+        gate.post(path, "k", b'{"status":"RETRY"}')
+    assert api.count("k") == runs
+
+
 def test_under_hold_an_end_by_close_is_no_proof(make_gate, api):
     """A response without a length or chunks may be half of one. Under rerun it is kept; under hold the operation
     waits for an operator, unless a rule says that such responses are whole."""
