@@ -562,7 +562,7 @@ ngx_int_t ngx_http_hapax_shadow_variable(ngx_http_request_t *r, ngx_http_variabl
 
 /* outcomes */
 
-/* Returns 0 if an upstream was tried, and no byte of the request was sent to one. */
+/* Returns 0 if an upstream was to be asked, and no byte of the request was sent to one. */
 ngx_int_t ngx_http_hapax_was_sent(ngx_http_request_t *r);
 /* Judges a response by the location in which the request was met. */
 enum hapax_class ngx_http_hapax_class(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx);

@@ -16,10 +16,16 @@
 #include "ngx_http_hapax.h"
 
 
+/*
+ * Where the response is from nginx's cache, or its handler asks no upstream,
+ * there are no states: it counts as sent. Where the upstream's name did not
+ * resolve the states are there, and have no peer.
+ */
+
 ngx_int_t
 ngx_http_hapax_was_sent(ngx_http_request_t *r)
 {
-    ngx_uint_t                  i, tried;
+    ngx_uint_t                  i;
     ngx_http_upstream_t        *u;
     ngx_http_upstream_state_t  *state;
 
@@ -35,20 +41,14 @@ ngx_http_hapax_was_sent(ngx_http_request_t *r)
     }
 
     state = r->upstream_states->elts;
-    tried = 0;
 
     for (i = 0; i < r->upstream_states->nelts; i++) {
-
         if (state[i].bytes_sent > 0) {
             return 1;
         }
-
-        if (state[i].peer) {
-            tried = 1;
-        }
     }
 
-    return !tried;
+    return 0;
 }
 
 

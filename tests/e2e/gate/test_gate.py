@@ -643,6 +643,16 @@ def test_nothing_was_sent_so_a_retry_runs(gate):
             assert (answer.status, answer.replayed) == (status, "false")
 
 
+def test_a_name_that_does_not_resolve_runs_nothing(make_gate):
+    """No resolver answers, so nothing was sent: under hold each retry may run."""
+    gate = make_gate("""resolver 127.0.0.1:1; resolver_timeout 100ms;
+        server { LISTEN hapax on; hapax_on_expired hold;
+                 location / { set $name nosuch.invalid; proxy_pass http://$name; } }""").start()
+    for _ in range(2):
+        answer = gate.post("/x", "k")
+        assert (answer.status, answer.problem, answer.replayed) == (502, "upstream-unreachable", "false")
+
+
 @pytest.mark.some(3)
 @pytest.mark.parametrize("path", ["/drop", "/trunc", "/truncchunked", "/nobuf/trunc", "/slowdead/hold/never"])
 def test_a_cut_response_is_an_honest_error(gate, api, path):
