@@ -262,6 +262,8 @@ struct ngx_http_hapax_ctx_s {
     unsigned                        hook_last:1;    /* its response has ended */
     unsigned                        hook_over:1;    /* its body is over max_response */
     unsigned                        error_page:1;   /* an error was sent on to another location */
+    /* a service was asked, and then the request was sent on to another location */
+    unsigned                        elsewhere:1;
 };
 
 

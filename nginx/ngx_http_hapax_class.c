@@ -10,7 +10,9 @@
  * - the HTTP status, and the headers that say "try again".
  *
  * The last three depend on the policy: under hold and reconcile a response is
- * believed only where nobody but the service can have written it.
+ * believed only where nobody but the service can have written it. So the
+ * response of another location, to which nginx went on after a service was
+ * asked, cannot say that nothing ran.
  */
 
 #include "ngx_http_hapax.h"
@@ -222,11 +224,37 @@ ngx_http_hapax_push_class(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 }
 
 
+static enum hapax_class
+ngx_http_hapax_class_of_response(ngx_http_request_t *r,
+    ngx_http_hapax_ctx_t *ctx)
+{
+    ngx_str_t   *type;
+    ngx_uint_t   status;
+
+    if (ctx->conf->push) {
+        return ngx_http_hapax_push_class(r, ctx);
+    }
+
+    type = &r->headers_out.content_type;
+    status = r->headers_out.status;
+
+    if (status == NGX_HTTP_OK && type->len >= sizeof("application/grpc") - 1
+        && ngx_strncasecmp(type->data, (u_char *) "application/grpc",
+                           sizeof("application/grpc") - 1)
+           == 0)
+    {
+        return ngx_http_hapax_class_of_grpc(r, &ctx->conf->policy);
+    }
+
+    return hapax__class_of(&ctx->conf->policy, (int) status,
+                           ngx_http_hapax_ends_by_close(r, ctx),
+                           ngx_http_hapax_find_response, r);
+}
+
+
 enum hapax_class
 ngx_http_hapax_class(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 {
-    ngx_str_t                  *type;
-    ngx_uint_t                  status;
     enum hapax_class            cls;
     ngx_http_hapax_loc_conf_t  *conf;
 
@@ -235,32 +263,20 @@ ngx_http_hapax_class(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
     }
 
     conf = ctx->conf;
-    status = r->headers_out.status;
 
     if (conf->classes) {
         cls = hapax__class_by(conf->classes->elts, conf->classes->nelts,
-                              (int) status, ngx_http_hapax_find_response, r);
+                              (int) r->headers_out.status,
+                              ngx_http_hapax_find_response, r);
 
         if (cls) {
             return cls;
         }
     }
 
-    if (conf->push) {
-        return ngx_http_hapax_push_class(r, ctx);
-    }
+    cls = ngx_http_hapax_class_of_response(r, ctx);
 
-    type = &r->headers_out.content_type;
-
-    if (status == NGX_HTTP_OK && type->len >= sizeof("application/grpc") - 1
-        && ngx_strncasecmp(type->data, (u_char *) "application/grpc",
-                           sizeof("application/grpc") - 1)
-           == 0)
-    {
-        return ngx_http_hapax_class_of_grpc(r, &conf->policy);
-    }
-
-    return hapax__class_of(&conf->policy, (int) status,
-                           ngx_http_hapax_ends_by_close(r, ctx),
-                           ngx_http_hapax_find_response, r);
+    return (cls == HAPAX_CLASS_NOT_RUN && ctx->elsewhere
+            && conf->policy.on_expired != HAPAX_EXPIRED_RERUN)
+           ? HAPAX_CLASS_UNKNOWN : cls;
 }

@@ -31,6 +31,10 @@ ngx_http_hapax_get_ctx(ngx_http_request_t *r)
                     ctx->error_page = 1;
                 }
 
+                if (r->upstream_states && ngx_http_hapax_was_sent(r)) {
+                    ctx->elsewhere = 1;
+                }
+
                 break;
             }
         }

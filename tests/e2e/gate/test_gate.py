@@ -584,6 +584,27 @@ def test_the_location_that_met_a_request_judges_its_response(make_gate, api, pat
     assert api.count("k") == runs
 
 
+@pytest.mark.parametrize("path, runs", [("/caught/drop", 1), ("/accel/status/200?h=X-Accel-Redirect:/busy", 1),
+                                        ("/ruled/drop", 3), ("/dead/x", 3), ("/missing/x", 3), ("/tried/x", 3)])
+def test_under_hold_another_location_cannot_say_that_nothing_ran(make_gate, api, path, runs):
+    """Once the service was asked a 503 with Retry-After of another is unknown, unless a rule says what it means. Where
+    nobody was asked before, it is the word of the service."""
+    gate = make_gate(f"""server {{ LISTEN hapax on; hapax_on_expired hold;
+        location /caught/ {{ error_page 502 = @busy; proxy_pass http://127.0.0.1:{api.port}/; }}
+        location /accel/ {{ proxy_pass http://127.0.0.1:{api.port}/; }}
+        location /ruled/ {{ hapax_class 503 not_run; error_page 502 = @busy; proxy_pass http://127.0.0.1:{api.port}/; }}
+        location /dead/ {{ error_page 502 = @busy; proxy_pass http://127.0.0.1:1; }}
+        location /missing/ {{ error_page 404 = @busy; }}
+        location /tried/ {{ try_files /nothing @busy; }}
+        location = /busy {{ internal; try_files /nothing @busy; }}
+        location @busy {{ rewrite ^ /status/503?h=Retry-After:1? break; proxy_method POST;
+                          proxy_set_header Idempotency-Key BUSY; proxy_pass http://127.0.0.1:{api.port}; }} }}""")
+    gate.start()
+    answers = [gate.post(path, "k") for _ in range(3)]
+    assert api.count("BUSY") == runs, answers
+    assert [answer.status for answer in answers] == ([503] * 3 if runs == 3 else [503, 409, 409])
+
+
 def test_under_hold_an_end_by_close_is_no_proof(make_gate, api):
     """A response without a length or chunks may be half of one. Under rerun it is kept; under hold the operation
     waits for an operator, unless a rule says that such responses are whole."""
