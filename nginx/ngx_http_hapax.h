@@ -264,6 +264,7 @@ struct ngx_http_hapax_ctx_s {
     unsigned                        error_page:1;   /* an error was sent on to another location */
     /* a service was asked, and then the request was sent on to another location */
     unsigned                        elsewhere:1;
+    unsigned                        refused:1;      /* the other location might ask two servers */
 };
 
 
@@ -383,6 +384,9 @@ char *ngx_http_hapax_init_main_conf(ngx_conf_t *cf, void *conf);
 void *ngx_http_hapax_create_loc_conf(ngx_conf_t *cf);
 char *ngx_http_hapax_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child);
 ngx_int_t ngx_http_hapax_check_locations(ngx_conf_t *cf);
+/* Returns the name of a directive by which a request may go to two servers in a location; NULL:
+ * there is none. */
+const char *ngx_http_hapax_runs_twice(void **loc_conf);
 
 /* lanes and calls */
 

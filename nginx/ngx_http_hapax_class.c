@@ -262,6 +262,10 @@ ngx_http_hapax_class(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
         return HAPAX_CLASS_NOT_RUN;
     }
 
+    if (ctx->refused) {
+        return ctx->elsewhere ? HAPAX_CLASS_UNKNOWN : HAPAX_CLASS_NOT_RUN;
+    }
+
     conf = ctx->conf;
 
     if (conf->classes) {

@@ -546,28 +546,55 @@ ngx_http_hapax_set_kept(ngx_http_hapax_main_conf_t *hmcf)
 
 /*
  * With "non_idempotent" nginx sends a request to a next server after it was
- * sent to one: two runs under one claim. All modules are merged by now. In the
- * configuration of each module below, the upstream's configuration is first.
+ * sent to one: two runs under one claim. In the configuration of each module
+ * below, the upstream's configuration is first.
  */
+
+const char *
+ngx_http_hapax_runs_twice(void **loc_conf)
+{
+    ngx_uint_t                 i;
+    ngx_http_upstream_conf_t  *upstream;
+
+    static const struct {
+        ngx_module_t  *module;
+        const char    *name;
+    } modules[] = {
+        { &ngx_http_proxy_module, "proxy_next_upstream" },
+        { &ngx_http_fastcgi_module, "fastcgi_next_upstream" },
+        { &ngx_http_uwsgi_module, "uwsgi_next_upstream" },
+        { &ngx_http_scgi_module, "scgi_next_upstream" },
+        { &ngx_http_grpc_module, "grpc_next_upstream" }
+    };
+
+    for (i = 0; i < sizeof(modules) / sizeof(modules[0]); i++) {
+
+        if (modules[i].module == NULL) {
+            continue;
+        }
+
+        upstream = loc_conf[modules[i].module->ctx_index];
+
+        if (upstream
+            && (upstream->next_upstream & NGX_HTTP_UPSTREAM_FT_NON_IDEMPOTENT))
+        {
+            return modules[i].name;
+        }
+    }
+
+    return NULL;
+}
+
+
+/* All modules are merged by now. */
 
 ngx_int_t
 ngx_http_hapax_check_locations(ngx_conf_t *cf)
 {
     void                       ***locations;
-    ngx_uint_t                    i, k;
-    ngx_http_upstream_conf_t     *upstream;
+    ngx_uint_t                    i;
+    const char                   *name;
     ngx_http_hapax_main_conf_t   *hmcf;
-
-    struct {
-        ngx_module_t  *module;
-        const char    *name;
-    } modules[] = {
-        { &ngx_http_proxy_module, "proxy" },
-        { &ngx_http_fastcgi_module, "fastcgi" },
-        { &ngx_http_uwsgi_module, "uwsgi" },
-        { &ngx_http_scgi_module, "scgi" },
-        { &ngx_http_grpc_module, "grpc" }
-    };
 
     hmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_hapax_module);
     locations = hmcf->locations.elts;
@@ -576,25 +603,12 @@ ngx_http_hapax_check_locations(ngx_conf_t *cf)
 
     for (i = 0; i < hmcf->locations.nelts; i++) {
 
-        for (k = 0; k < sizeof(modules) / sizeof(modules[0]); k++) {
+        name = ngx_http_hapax_runs_twice(locations[i]);
 
-            if (modules[k].module == NULL) {
-                continue;
-            }
-
-            upstream = locations[i][modules[k].module->ctx_index];
-
-            if (upstream == NULL
-                || !(upstream->next_upstream
-                     & NGX_HTTP_UPSTREAM_FT_NON_IDEMPOTENT))
-            {
-                continue;
-            }
-
+        if (name) {
             ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                          "\"%s_next_upstream ... non_idempotent\" and "
-                          "\"hapax\" in one location: nginx would run an "
-                          "operation twice", modules[k].name);
+                          "\"%s ... non_idempotent\" and \"hapax\" in one "
+                          "location: nginx would run an operation twice", name);
             return NGX_ERROR;
         }
     }

@@ -652,11 +652,28 @@ ngx_http_hapax_go_on(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 static ngx_int_t
 ngx_http_hapax_content_handler(ngx_http_request_t *r)
 {
-    ngx_int_t              rc;
-    ngx_http_upstream_t   *u;
-    ngx_http_hapax_ctx_t  *ctx;
+    ngx_int_t                  rc;
+    const char                *name;
+    ngx_http_upstream_t       *u;
+    ngx_http_hapax_ctx_t      *ctx;
+    ngx_http_core_loc_conf_t  *clcf;
 
     ctx = ngx_http_hapax_get_ctx(r);
+
+    /* nginx -t has seen to it for the location that met the request */
+
+    name = ngx_http_hapax_runs_twice(r->loc_conf);
+    ctx->refused = (name != NULL);
+
+    if (name) {
+        clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
+
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "hapax: \"%s ... non_idempotent\" in location \"%V\", "
+                      "to which an operation was redirected: nginx would run "
+                      "it twice, so it is refused", name, &clcf->name);
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
 
     /*
      * after bytes were sent nginx tries a next upstream for GET, PUT and

@@ -1325,6 +1325,29 @@ def test_nginx_runs_an_operation_once(make_gate, api, folder, method):
         other.close()
 
 
+@pytest.mark.parametrize("path, again", [("/tried/ok", None), ("/caught/drop", "unknown-outcome")])
+def test_an_operation_is_redirected_to_no_two_servers(make_gate, api, path, again):
+    """Where a redirect leads to non_idempotent none is asked. If none was before, a retry runs once that is mended."""
+    gate = make_gate(f"""
+        upstream both {{ server 127.0.0.1:{api.port}; server 127.0.0.1:{api.port}; }}
+        server {{ LISTEN hapax on; hapax_on_expired hold;
+                  location /tried/ {{ try_files /nothing @both; }}
+                  location /caught/ {{ error_page 502 = @both; proxy_pass http://127.0.0.1:{api.port}/; }}
+                  location @both {{ hapax off; proxy_next_upstream error non_idempotent; proxy_pass http://both; }} }}
+        """).start()
+    assert gate.post(path, "k").status == 500
+    assert api.count("k") == (1 if again else 0)
+    assert '"proxy_next_upstream ... non_idempotent" in location "@both"' in gate.log()
+    gate.http = gate.http.replace("non_idempotent", "")
+    gate.write()
+    gate.signal(g.signal.SIGHUP)
+    if again:
+        assert gate.post(path, "k").problem == again
+    else:
+        wait_until(lambda: gate.post(path, "k").status == 200, "the new worker")
+    assert api.count("k") == 1
+
+
 @pytest.mark.parametrize("status, runs", [(200, 1), (404, 2), (500, 1)])
 def test_reconcile_asks_before_a_stale_operation_runs(make_gate, api, folder, status, runs):
     """2xx is the outcome, 404 runs, anything else leaves it unknown with a Retry-After."""
