@@ -605,16 +605,28 @@ ngx_http_hapax_submit(ngx_http_hapax_call_t *call)
 
 /*
  * A timer that is set for an earlier time stays: the flow then says again when
- * to wake it. Most flows end before, and so set one timer and no more.
+ * to wake it. Most flows end before, and so set one timer and no more. A flow
+ * that waits for the store alone has a timer only to keep its worker.
  */
 
 static void
 ngx_http_hapax_set_timer(ngx_http_hapax_call_t *call, int64_t now_us)
 {
-    int64_t     left_us, until_us;
+    int64_t     wake_us, left_us, until_us;
     ngx_msec_t  left;
 
-    if (call->flow.wake_us == INT64_MAX) {
+    until_us = call->flow.begun_us + call->policy.lease_ms * 1000;
+    until_us = ngx_max(until_us, call->flow.lease_end_us);
+
+    wake_us = call->flow.wake_us;
+
+    if (wake_us == INT64_MAX && call->ctx == NULL && now_us < until_us
+        && call->flow.ask == HAPAX__ASK_OUT)
+    {
+        wake_us = until_us;
+    }
+
+    if (wake_us == INT64_MAX) {
         if (call->timer.timer_set) {
             ngx_del_timer(&call->timer);
         }
@@ -622,11 +634,9 @@ ngx_http_hapax_set_timer(ngx_http_hapax_call_t *call, int64_t now_us)
         return;
     }
 
-    left_us = ngx_max(call->flow.wake_us - now_us, 0);
+    left_us = ngx_max(wake_us - now_us, 0);
     left_us = ngx_min(left_us, NGX_HTTP_HAPAX_TIMER_MAX_US);
 
-    until_us = call->flow.begun_us + call->policy.lease_ms * 1000;
-    until_us = ngx_max(until_us, call->flow.lease_end_us);
     call->timer.cancelable = (call->ctx == NULL && now_us > until_us);
 
     left = (ngx_msec_t) ((left_us + 999) / 1000);

@@ -949,6 +949,27 @@ def test_reload_with_requests_in_flight(gate, api):  # promise 46
     assert gate.post("/hold/d", "k").replayed == "true" and api.count("k") == 1
 
 
+def test_a_reload_waits_for_what_is_being_saved(make_gate, api, folder, hapax, store):  # promise 46
+    """The client was answered, and the store hangs for longer than one try: the old worker tries again."""
+    gate = make_gate(f"""server {{ LISTEN hapax on; hapax_on_expired hold; hapax_lease 5m; hapax_save_wait 100ms;
+        hapax_store unix:{folder}/store/keeper.sock?timeout=1s; hapax_timeout 30s;
+        location / {{ proxy_pass http://127.0.0.1:{api.port}; }}
+        location /short/ {{ hapax_timeout 1500ms; proxy_pass http://127.0.0.1:{api.port}; }} }}""").start()
+    first = gate.later("/hold/d", "k")
+    wait_until(lambda: api.count("k") == 1, "the attempt")
+    stop(hapax.keeper.pid)
+    api.door("d").set()
+    assert first().get("Idempotency-Recorded") == "false"
+    gate.signal(g.signal.SIGHUP)
+    wait_until(lambda: "gracefully shutting down" in gate.log(), "the old worker quitting")
+    assert gate.post("/short/ok", "other").problem == "store-unavailable"
+    hapax.keeper.kill()
+    hapax.keeper.wait()
+    hapax.keep(store)
+    wait_until(lambda: gate.post("/hold/d", "k").status == 200, "the outcome")
+    assert api.count("k") == 1
+
+
 def test_a_graceful_quit_answers_first(gate, api):
     """SIGQUIT waits for the handler and its outcome; a new gate replays it."""
     first = gate.later("/hold/d", "k")
