@@ -591,6 +591,12 @@ ngx_http_hapax_ask_hook(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 static ngx_int_t
 ngx_http_hapax_go_on(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 {
+    /* another event came first: what the posted one is for is done here */
+
+    if (ctx->wake.posted && ctx->phase != NGX_HTTP_HAPAX_SENDING) {
+        ngx_delete_posted_event(&ctx->wake);
+    }
+
     if (ctx->failed && ctx->phase < NGX_HTTP_HAPAX_BUFFERING) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }

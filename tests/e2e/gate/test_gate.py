@@ -1396,6 +1396,21 @@ def test_reconcile_asks_before_a_stale_operation_runs(make_gate, api, folder, st
     assert api.count("k") == runs
 
 
+def test_a_hooks_outcome_is_sent_once(make_gate, api):
+    """Without any wait for the store the answer comes with the hook's last byte. A large one is sent whole."""
+    gate = make_gate(f"""
+        server {{ LISTEN hapax_max_response 16m;
+            location / {{ hapax on; hapax_lease 300ms; hapax_on_expired reconcile; hapax_reconcile /did;
+                          hapax_save_wait 0s; proxy_pass http://127.0.0.1:{api.port}; }}
+            location = /did {{ internal; proxy_pass http://127.0.0.1:{api.port}/ok?len=16000000; proxy_method GET;
+                               proxy_pass_request_body off; proxy_set_header Content-Length ""; }} }}
+        """).start()
+    answer = gate.post("/drop", "k")
+    while answer.status != 200:
+        answer = gate.post("/drop", "k")
+    assert len(answer.body) == 16000000
+
+
 # ---- configuration --------------------------------------------------------------------------------
 
 
