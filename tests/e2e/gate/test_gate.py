@@ -882,6 +882,21 @@ def test_grpc_under_hold(make_gate, status, trailer, runs_again):
     assert ("idempotency-replayed: false" in answers[1]) == runs_again, answers[1]
 
 
+def test_grpc_over_the_limit_is_unknown(make_gate):
+    """Its status comes after bytes that go out before: under hold an operator decides."""
+    port = g.free_port()
+    gate = make_gate(f"""
+        server {{ listen 127.0.0.1:{port} http2; location / {{ default_type application/grpc; return 200 "a message";
+                  add_trailer grpc-status 0 always; }} }}
+        server {{ LISTEN hapax on; hapax_on_expired hold; hapax_max_response 5;
+                  location / {{ grpc_pass grpc://127.0.0.1:{port}; }} }}
+        """).start()
+    first, again = (curl(gate, "/service/method", "k", "-d", "x", "-H", "Content-Type: application/grpc")
+                    for _ in range(2))
+    assert "a message" in first and "a message" not in again
+    assert "grpc-status: 9\n" in again
+
+
 @pytest.mark.some(3)
 @pytest.mark.parametrize("status, replayed", [(0, "true"), (5, "true"), (13, "false"), (14, "false"), (16, "false")])
 def test_grpc(make_gate, status, replayed):
