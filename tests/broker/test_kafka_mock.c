@@ -150,6 +150,32 @@ CASE(a_refused_commit_is_made_again)
     bed_free(bed);
 }
 
+static bool first_is_assigned(struct bed *bed)
+{
+    return ((struct hapax__kafka_source *)bed->members[0].source)->assigned;
+}
+
+/* The first letters of a retry topic are older than its assignment. A group that begins its own
+ * topic at the end reads them all the same. The mock makes any topic that is asked for; with the
+ * error the topic is not there. */
+CASE(a_retry_topic_is_read_from_its_beginning)
+{
+    static const char retry[] = "reset.reset.retry";
+    struct bed *bed = bed_new("reset", 1);
+
+    rd_kafka_mock_topic_set_error(cluster, retry, RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART);
+    join(bed, "reset", QUICK "&auto.offset.reset=latest&topic.metadata.refresh.interval.ms=3000",
+         HAPAX_ORDER_NONE);
+    must(spin(bed, first_is_assigned, DEADLINE));
+    rd_kafka_mock_topic_set_error(cluster, retry, RD_KAFKA_RESP_ERR_NO_ERROR);
+    publish_and_wait(bed, retry, 1, 10, 0);
+    wanted = 10;
+    hold_all(bed);
+    for (size_t i = 0; i < wanted; i++)
+        assert_true(number_of(bed->members[0].kept[i]) > 0);
+    bed_free(bed);
+}
+
 /* A connection that breaks while letters are under way loses, doubles and reorders none of them. */
 CASE(letters_survive_a_broken_connection)
 {

@@ -167,15 +167,34 @@ static void make_queues(struct hapax__kafka_source *s)
     rd_kafka_queue_io_event_enable(s->replies, s->wake, &one, sizeof(one));
 }
 
+/* Has the retry topic begin at its beginning, whatever the URI says of the own topic: its first
+ * letters are older than its assignment, and their messages are acknowledged. librdkafka keeps the
+ * settings of a topic for as long as the topic is held. Rejected: an offset in the assignment. It
+ * takes what the group has committed, which only the broker knows. */
+static rd_kafka_resp_err_t hold_retry(struct hapax__kafka_source *s)
+{
+    rd_kafka_topic_conf_t *conf = rd_kafka_default_topic_conf_dup(s->rk);
+    char why[HAPAX_TEXT_MAX];
+    rd_kafka_conf_res_t result =
+        rd_kafka_topic_conf_set(conf, "auto.offset.reset", "earliest", why, sizeof(why));
+
+    assert(result == RD_KAFKA_CONF_OK);
+    s->held = rd_kafka_topic_new(s->rk, s->retry, conf);
+    return s->held ? RD_KAFKA_RESP_ERR_NO_ERROR : rd_kafka_last_error();
+}
+
 static void subscribe(struct hapax__kafka_source *s)
 {
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(2);
-    rd_kafka_resp_err_t error;
+    rd_kafka_resp_err_t error = RD_KAFKA_RESP_ERR_NO_ERROR;
 
     rd_kafka_topic_partition_list_add(list, s->uri.topic, RD_KAFKA_PARTITION_UA);
-    if (s->retry[0] != '\0')
+    if (s->retry[0] != '\0') {
         rd_kafka_topic_partition_list_add(list, s->retry, RD_KAFKA_PARTITION_UA);
-    error = rd_kafka_subscribe(s->rk, list);
+        error = hold_retry(s);
+    }
+    if (!error)
+        error = rd_kafka_subscribe(s->rk, list);
     rd_kafka_topic_partition_list_destroy(list);
     if (error)
         refuse(s, rd_kafka_err2str(error));
@@ -219,8 +238,8 @@ static void make(struct hapax__kafka_source *s, int64_t now_us)
     subscribe(s);
 }
 
-/* Destroys the client, after its messages and queues: rd_kafka_destroy() waits for ever for each of
- * them. */
+/* Destroys the client, after its messages, queues and topic: rd_kafka_destroy() waits for ever for
+ * each of them. */
 static void unmake(struct hapax__kafka_source *s)
 {
     assert(s->lent == 0);
@@ -229,12 +248,15 @@ static void unmake(struct hapax__kafka_source *s)
     rd_kafka_queue_io_event_enable(s->replies, -1, NULL, 0);
     rd_kafka_queue_destroy(s->common);
     rd_kafka_queue_destroy(s->replies);
+    if (s->held)
+        rd_kafka_topic_destroy(s->held);
     if (s->stillborn)
         s->kept = true;
     else
         rd_kafka_destroy_flags(s->rk, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
     s->rk = NULL;
     s->common = s->replies = NULL;
+    s->held = NULL;
 }
 
 static void mend(struct hapax__kafka_source *s, int64_t now_us)

@@ -59,6 +59,7 @@ struct hapax__kafka_source {
     rd_kafka_t *rk; /* NULL: to be made at make_us */
     rd_kafka_queue_t *common; /* what concerns no partition */
     rd_kafka_queue_t *replies; /* answers to commits and questions */
+    rd_kafka_topic_t *held; /* the retry topic, with settings of its own; NULL: none */
     size_t room; /* the loop's, at the last pump */
     int64_t make_us;
     /* A fatal error: the client is made anew when nothing is lent. */
