@@ -232,6 +232,39 @@ CASE(a_letter_put_back_has_another_life)
     }
 }
 
+/* Messages that differ in a header are two, whatever the order of their headers: a header may say
+ * whose key it is. */
+CASE(letters_of_two_owners_have_two_deduplication_ids)
+{
+    struct hapax_message_header rows[][2] = {
+        {{hapax_str("x-a"), hapax_str("1")}, {hapax_str("x-tenant"), hapax_str("ann")}},
+        {{hapax_str("x-tenant"), hapax_str("ann")}, {hapax_str("x-a"), hapax_str("1")}},
+        {{hapax_str("x-a"), hapax_str("1")}, {hapax_str("x-tenant"), hapax_str("bob")}},
+        {{hapax_str("x-a"), hapax_str("1x-tenant")}, {hapax_str("x-b"), hapax_str("bob")}},
+        {{hapax_str("x-a"), hapax_str("1")}, {hapax_str("hapax-id"), hapax_str("ann's")}},
+        {{hapax_str("x-a"), hapax_str("1")}, {hapax_str("hapax-id"), hapax_str("bob's")}},
+        {{hapax_str("x-a"), hapax_str("1")}, {hapax_str("hapax-attempts"), hapax_str("1")}},
+        {{hapax_str("x-a"), hapax_str("1")}, {hapax_str("hapax-attempts"), hapax_str("2")}},
+    };
+    static const bool same[] = {false, true, false, false, false, false, false, true};
+    char last[64] = "";
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct hapax__letter letter = {.to = "q.fifo",
+                                       .body = hapax_str("body"),
+                                       .id = hapax_str("m"),
+                                       .key = hapax_str("g"),
+                                       .headers = rows[i],
+                                       .header_count = 2};
+        struct trip trip;
+
+        go(&trip, &letter, true);
+        assert_int_equal(memcmp(last, deduplication(&trip).ptr, 64) == 0, same[i]);
+        memcpy(last, deduplication(&trip).ptr, 64);
+        end(&trip);
+    }
+}
+
 /* Names that SQS does not take are refused before any message is taken: letters to them would be
  * refused for ever. */
 CASE(letters_need_names_that_sqs_takes)

@@ -4,11 +4,12 @@
  * read as they were written, whether its headers are attributes or packed. Only the order of
  * headers may change.
  *
- * A deduplication id is a hash of what makes a letter the same letter: its id, its body, and its
- * point in history (base, reason, time of a return, run of a redrive). SQS drops a second message
- * with the same id for five minutes. Rejected: the message's own id. A letter that fails again
- * after a redrive would be dropped, and lost. Rejected: the MD5 sums of replies. They prove no more
- * than TLS does, and a FIPS build of OpenSSL cannot make them.
+ * A deduplication id is a hash of what makes a letter the same letter: its id, body and headers,
+ * and its point in history (base, reason, time of a return, run of a redrive). SQS drops a second
+ * message with the same id for five minutes. Rejected: the message's own id. A letter that fails
+ * again after a redrive would be dropped, and lost. Rejected: a hash without the headers. They may
+ * say whose key it is, and two owners may send one body under one key. Rejected: the MD5 sums of
+ * replies. They prove no more than TLS does, and a FIPS build of OpenSSL cannot make them.
  */
 #include "message.h"
 
@@ -27,6 +28,7 @@
 #define DEDUPLICATION   "MessageDeduplicationId"
 #define NAME_MAX_BYTES  256u
 #define GROUP_MAX_BYTES 128u
+#define HEADERS_MAX     (2 * HAPAX_MESSAGE_HEADERS_MAX) /* of a letter, with our own */
 
 static void hex(char out[2 * SHA256_DIGEST_LENGTH + 1], const uint8_t digest[SHA256_DIGEST_LENGTH])
 {
@@ -293,7 +295,7 @@ static bool is_attribute_name(struct hapax_span name)
 
 /* The headers of a letter. Headers that may be packed come last. */
 struct writing {
-    struct hapax_message_header all[2 * HAPAX_MESSAGE_HEADERS_MAX];
+    struct hapax_message_header all[HEADERS_MAX];
     size_t count;
     size_t plain; /* so many are attributes of their own */
 };
@@ -325,10 +327,10 @@ static bool take_some(struct writing *w, const struct hapax__letter *letter, boo
 {
     for (size_t i = 0; i < letter->header_count; i++) {
         const struct hapax_message_header *header = &letter->headers[i];
-        bool ours = header->name.len > 6 && memcmp(header->name.ptr, "hapax-", 6) == 0;
         bool can = is_plain(header) && !has(letter->headers, i, header->name);
 
-        if (ours && has(letter->own, letter->own_count, header->name))
+        if (hapax__begins(header->name, "hapax-") &&
+            has(letter->own, letter->own_count, header->name))
             continue;
         if (can == plain && !take(w, header->name, header->value))
             return false;
@@ -427,48 +429,61 @@ static bool is_group(struct hapax_span key)
     return true;
 }
 
-#define PARTS_MAX 24u
-
-struct parts {
-    struct hapax_span at[PARTS_MAX];
-    size_t count;
-};
-
-static void add_history(struct parts *parts, const struct hapax_message_header *headers, size_t n)
+static int compare(struct hapax_span a, struct hapax_span b)
 {
-    for (size_t i = 0; i < n && parts->count + 2 <= PARTS_MAX; i++)
-        if (hapax__is(headers[i].name, HAPAX__HEADER_BASE) ||
-            hapax__is(headers[i].name, HAPAX__HEADER_REASON) ||
-            hapax__is(headers[i].name, HAPAX__HEADER_SCOPE) ||
-            hapax__is(headers[i].name, HAPAX__HEADER_FROM) ||
-            hapax__is(headers[i].name, HAPAX__HEADER_REDRIVE)) {
-            parts->at[parts->count++] = headers[i].name;
-            parts->at[parts->count++] = headers[i].value;
-        }
+    size_t len = a.len < b.len ? a.len : b.len;
+    int order = len > 0 ? memcmp(a.ptr, b.ptr, len) : 0;
+
+    return order != 0 ? order : (a.len > b.len) - (a.len < b.len);
 }
 
-static void deduplication_of(char out[2 * SHA256_DIGEST_LENGTH + 1],
-                             const struct hapax__letter *letter, struct hapax_span chance)
+static int by_name(const void *a, const void *b)
 {
-    struct parts parts = {
-        .at = {letter->id.len > 0 ? letter->id : chance, letter->body, letter->life}, .count = 3};
-    struct hapax_digest digest;
+    const struct hapax_message_header *one = a, *other = b;
+    int order = compare(one->name, other->name);
 
-    add_history(&parts, letter->own, letter->own_count);
-    add_history(&parts, letter->headers, letter->header_count);
-    hapax_digest(&digest, parts.at, parts.count);
+    return order != 0 ? order : compare(one->value, other->value);
+}
+
+/* The headers that Hapax itself puts on a letter count where they say whose letter it is, or tell
+ * two points in its history apart. */
+static bool makes_another(struct hapax_span name)
+{
+    return !hapax__begins(name, "hapax-") || hapax__is(name, HAPAX__HEADER_ID) ||
+           hapax__is(name, HAPAX__HEADER_BASE) || hapax__is(name, HAPAX__HEADER_REASON) ||
+           hapax__is(name, HAPAX__HEADER_SCOPE) || hapax__is(name, HAPAX__HEADER_FROM) ||
+           hapax__is(name, HAPAX__HEADER_REDRIVE);
+}
+
+/* Sorts the headers, since SQS does not keep their order. */
+static void deduplication_of(char out[2 * SHA256_DIGEST_LENGTH + 1],
+                             const struct hapax__letter *letter, struct writing *w,
+                             struct hapax_span chance)
+{
+    struct hapax_span parts[3 + 2 * HEADERS_MAX] = {letter->id.len > 0 ? letter->id : chance,
+                                                    letter->body, letter->life};
+    struct hapax_digest digest;
+    size_t n = 3;
+
+    qsort(w->all, w->count, sizeof(w->all[0]), by_name);
+    for (size_t i = 0; i < w->count; i++)
+        if (makes_another(w->all[i].name)) {
+            parts[n++] = w->all[i].name;
+            parts[n++] = w->all[i].value;
+        }
+    hapax_digest(&digest, parts, n);
     hex(out, digest.bytes);
 }
 
 /* A letter without a key gets a group of its own. A key that cannot name a group is hashed. */
 static void put_order(struct hapax__json_out *out, const struct hapax__letter *letter,
-                      struct hapax_span chance)
+                      struct writing *w, struct hapax_span chance)
 {
     char deduplication[2 * SHA256_DIGEST_LENGTH + 1], group[2 * SHA256_DIGEST_LENGTH + 1];
     uint8_t digest[SHA256_DIGEST_LENGTH];
     struct hapax_span name = letter->key;
 
-    deduplication_of(deduplication, letter, chance);
+    deduplication_of(deduplication, letter, w, chance);
     if (letter->key.len == 0) {
         name = hapax_str(deduplication);
     } else if (!is_group(letter->key)) {
@@ -507,8 +522,8 @@ enum hapax_error hapax__sqs_entry(struct hapax__json_out *out, size_t *size,
     if (w && w->plain < w->count)
         (void)put_packed(out, w, &first, size);
     hapax__json_put(out, "}");
-    if (fifo)
-        put_order(out, letter, chance);
+    if (fifo && w)
+        put_order(out, letter, w, chance);
     hapax__json_put(out, "}");
     out->failed |= !w;
     free(w);
