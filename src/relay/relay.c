@@ -29,6 +29,7 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/time.h"
+#include "base/utf8.h"
 #include "broker/publish.h"
 #include "core/key.h"
 #include "door/consume/stats.h"
@@ -451,12 +452,30 @@ static void published(struct running *r, struct item *item)
     hapax__publish(&r->publisher, &item->publication, &item->letter);
 }
 
+/* A sink's text may be cut inside a character, or quote bytes of a broker. PostgreSQL takes UTF-8
+ * alone. */
+static void make_utf8(char *text)
+{
+    size_t text_len = strlen(text);
+
+    for (size_t i = 0, len; i < text_len; i += len) {
+        uint32_t character;
+
+        len = hapax__utf8_read(&character, (const uint8_t *)text + i, text_len - i);
+        if (len > 0)
+            continue;
+        text[i] = '?';
+        len = 1;
+    }
+}
+
 static void refused(struct running *r, struct item *item)
 {
     hapax__stats_add(&r->stats->failed, 1);
     trace(r, item, false);
     (void)snprintf(item->error, sizeof(item->error), "%s",
                    r->sink->why[0] ? r->sink->why : "refused by the broker");
+    make_utf8(item->error);
     end_item(r, item, REFUSED);
     for (item = item->next; item && item->state == BEHIND; item = item->next)
         end_item(r, item, LEFT);

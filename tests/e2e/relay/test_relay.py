@@ -275,6 +275,16 @@ def test_each_row_aside_shows_its_own_error(hapax, database):
         assert f'"{topic[:100]}' in error, errors
 
 
+# PostgreSQL takes no half of a character: the row would never end, and its whole batch would be published again.
+def test_an_error_that_is_cut_inside_a_character_ends_its_row(hapax, database):
+    hapax.env.update(sqs.KEYS)
+    publish(database, "\u6ce8" * 40, "bad")
+    relay(hapax, database, "--attempts-max", "1", broker="sqs://r?endpoint=http://127.0.0.1:1")
+    wait_until(lambda: waiting(database) == 0, "the row being put aside")
+    (error,), = database.run("SELECT error FROM hapax.outbox")
+    assert f'"{26 * chr(0x6ce8)}??"' in error, error
+
+
 # RabbitMQ closes the channel over a body that is too large for it, and does not say which one it was.
 def test_a_message_that_closes_the_channel_goes_aside_and_holds_up_no_other(hapax, database, queue):
     small = [f"small-{n}" for n in range(40)]
