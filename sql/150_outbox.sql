@@ -353,8 +353,8 @@ COMMENT ON FUNCTION hapax.outbox_put_back(text, bigint)
     IS 'Has messages that were put aside published after all';
 
 -- Removes published messages older than p_keep_ms, of the 5000 after p_after. One sweeper works at
--- a time. more: go on from last. A page without such a message ends the sweep, since those behind
--- it are younger.
+-- a time. more: go on from last. A page with a published message that is younger, and with none to
+-- remove, ends the sweep: those behind it are younger, too.
 CREATE OR REPLACE FUNCTION hapax.outbox_sweep(p_keep_ms bigint, p_after bigint, OUT swept integer,
     OUT last bigint, OUT more boolean)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -366,6 +366,7 @@ DECLARE
     v_before CONSTANT bigint := hapax.now_us() - p_keep_ms * 1000;
     v_seqs bigint[];
     v_seen bigint[];
+    v_young boolean;
 BEGIN
     swept := 0;
     more := false;
@@ -373,15 +374,16 @@ BEGIN
     IF NOT pg_try_advisory_xact_lock(5206439827364518180) THEN
         RETURN;
     END IF;
-    SELECT array_agg(w.seq) FILTER (WHERE w.state = 1 AND w.ended_us <= v_before), array_agg(w.seq)
-    INTO v_seqs, v_seen
+    SELECT array_agg(w.seq) FILTER (WHERE w.state = 1 AND w.ended_us <= v_before), array_agg(w.seq),
+        bool_or(w.state = 1 AND w.ended_us > v_before)
+    INTO v_seqs, v_seen, v_young
     FROM (
         SELECT o.seq, o.state, o.ended_us FROM hapax.outbox o WHERE o.seq > p_after
         ORDER BY o.seq LIMIT 5000) w;
     DELETE FROM hapax.outbox o WHERE o.seq = ANY (v_seqs) AND o.state = 1;
     GET DIAGNOSTICS swept = ROW_COUNT;
     last := coalesce(v_seen[cardinality(v_seen)], p_after);
-    more := coalesce(cardinality(v_seen), 0) = 5000 AND swept > 0;
+    more := coalesce(cardinality(v_seen), 0) = 5000 AND (swept > 0 OR NOT v_young);
 END
 $$;
 COMMENT ON FUNCTION hapax.outbox_sweep(bigint, bigint)

@@ -225,6 +225,21 @@ def test_lag_and_sweep(db):
     assert ask(conn, "SELECT seq FROM hapax.outbox ORDER BY 1") == [(seqs[3],), (seqs[4],)]
 
 
+# What waits or was put aside is as old as it may be, and says nothing of what is behind it. Only what was published
+# lately ends a sweep.
+def test_a_sweep_goes_on_behind_rows_that_stay(db):
+    conn = db.connect()
+    ask(conn, "SELECT count(hapax.publish('t', 'a' || n % 7, 'k' || n)) FROM generate_series(1, 10001) n")
+    seqs = [seq for seq, in ask(conn, "SELECT seq FROM hapax.outbox ORDER BY seq")]
+    ask(conn, "UPDATE hapax.outbox SET state = 2, ended_us = 1 WHERE seq <= %s", seqs[4999])
+    ask(conn, "UPDATE hapax.outbox SET state = 1, ended_us = 1 WHERE seq > %s", seqs[9998])
+    assert row(conn, "hapax.outbox_sweep(3600000, 0)") == {"swept": 0, "last": seqs[4999], "more": True}
+    assert row(conn, f"hapax.outbox_sweep(3600000, {seqs[4999]})") == {"swept": 1, "last": seqs[9999], "more": True}
+    ask(conn, "UPDATE hapax.outbox SET state = 1, ended_us = hapax.now_us() WHERE seq = %s", seqs[0])
+    assert row(conn, "hapax.outbox_sweep(3600000, 0)") == {"swept": 0, "last": seqs[4999], "more": False}
+    assert row(conn, f"hapax.outbox_sweep(3600000, {seqs[9998]})") == {"swept": 1, "last": seqs[10000], "more": False}
+
+
 # Nothing in hand is walked twice for what a long transaction keeps: the floor is a bound of the index.
 def test_the_floor_bounds_the_walk(db):
     conn = db.connect()
