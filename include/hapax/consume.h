@@ -38,7 +38,9 @@
  *                        whose last attempt failed, does not wait. It goes to the dead letters.
  *   STORE_DOWN, CORRUPT  The record is damaged: as `unknown` says, with hapax-reason `corrupt`.
  *   BYPASS               As the handler's class says, and counted in `unprotected`. Only with
- *                        on_store_error=open or no_key=run.
+ *                        on_store_error=open or no_key=run. An attempt that failed under on_failed
+ *                        hold, or whose end is unknown under on_expired hold or reconcile, is as
+ *                        UNKNOWN at once: no record and no hook can tell of it.
  *
  * A message leaves the broker in two ways: it is acknowledged, or the broker has confirmed a copy
  * of it among the retries, the parked or the dead letters. So a message is delivered again whatever

@@ -16,6 +16,11 @@ CONSUME = [
      "    case HAPAX_ANSWER_IN_FLIGHT:\n        return in_flight(r);",
      "    case HAPAX_ANSWER_IN_FLIGHT:\n        return (struct hapax__decision){.act = HAPAX__ACT_ACK};",
      "the other attempt dies, and nobody runs the message"),
+    ("an_unprotected_end_is_not_held", DECIDE,
+     "    return under_hold && (r->ended->kind == HAPAX_ANSWER_BYPASS ||\n"
+     "                          r->consumer->policy.on_expired != HAPAX_EXPIRED_RECONCILE);",
+     "    return under_hold && r->ended->kind != HAPAX_ANSWER_BYPASS;",
+     "under hold what may have had its effect runs again"),
     ("a_lost_letter_is_taken_for_confirmed", DELIVERIES,
      "    if (sent == HAPAX__SENT_OK) {\n        count_letter",
      "    if (sent != HAPAX__SENT_REFUSED) {\n        count_letter",

@@ -219,9 +219,31 @@ CASE(what_failed_under_hold_is_unknown)
     expect(&asked, HAPAX__ACT_DEAD, "refused");
     asked.ended.refused = false;
     expect(&asked, HAPAX__ACT_RETRY, "");
-    asked.ended.kind = HAPAX_ANSWER_BYPASS; /* no record says so */
+}
+
+/* Its repeat would run again. There is no record to say so, and none that a hook is asked about. */
+CASE(an_unprotected_attempt_is_held_as_any_other)
+{
+    static const enum hapax_class ends[] = {HAPAX_CLASS_FAILED, HAPAX_CLASS_UNKNOWN};
+    static const enum hapax_on_expired held[] = {HAPAX_EXPIRED_HOLD, HAPAX_EXPIRED_RECONCILE};
+    struct asked asked;
+
+    for (size_t i = 0; i < 4; i++) {
+        asked_init(&asked, HAPAX_ANSWER_BYPASS, ends[i / 2]);
+        asked.ended.recorded = false;
+        asked.consumer.policy.on_expired = held[i % 2];
+        expect(&asked, HAPAX__ACT_PARK, "unknown");
+        assert_true(decide(&asked).ran);
+    }
+    asked.ended.cls = HAPAX_CLASS_NOT_RUN;
+    expect_wait(&asked, HAPAX__WAIT_AWAY, 1000);
+    asked.ended.cls = HAPAX_CLASS_FAILED;
     asked.ended.refused = true;
+    expect(&asked, HAPAX__ACT_PARK, "unknown");
+    asked.consumer.policy.on_failed = HAPAX_FAILED_RETRY;
     expect(&asked, HAPAX__ACT_DEAD, "refused");
+    asked.ended.refused = false;
+    expect(&asked, HAPAX__ACT_RETRY, "");
 }
 
 /* A hook may let the handler run again each time, and the record never gives up: a store that is

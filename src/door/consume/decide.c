@@ -102,11 +102,12 @@ static struct hapax__decision result_unknown(const struct rule *r)
 /* ---- answers ------------------------------------------------------------------------- */
 
 /* Under `hold` an end without a certain outcome makes the record `unknown`, and another question
- * would be answered so. But where there is a hook, the hook may still tell. */
+ * would be answered so. But where there is a hook, the hook may still tell. An unprotected attempt
+ * leaves no record, and no hook is asked about it: its message would run again. */
 static bool is_unknown_now(const struct rule *r, bool under_hold)
 {
-    return under_hold && r->ended->kind == HAPAX_ANSWER_FRESH &&
-           r->consumer->policy.on_expired != HAPAX_EXPIRED_RECONCILE;
+    return under_hold && (r->ended->kind == HAPAX_ANSWER_BYPASS ||
+                          r->consumer->policy.on_expired != HAPAX_EXPIRED_RECONCILE);
 }
 
 static struct hapax__decision failed(const struct rule *r)
@@ -132,11 +133,12 @@ static struct hapax__decision failed(const struct rule *r)
  * own count decides. */
 static struct hapax__decision lost_sight(const struct rule *r)
 {
-    bool by_record = r->ended->kind == HAPAX_ANSWER_FRESH &&
-                     r->consumer->policy.on_expired != HAPAX_EXPIRED_RECONCILE;
+    enum hapax_on_expired on_expired = r->consumer->policy.on_expired;
+    bool bypassed = r->ended->kind == HAPAX_ANSWER_BYPASS;
+    bool by_record = !bypassed && on_expired != HAPAX_EXPIRED_RECONCILE;
 
-    if (is_unknown_now(r,
-                       r->ended->recorded && r->consumer->policy.on_expired == HAPAX_EXPIRED_HOLD))
+    if (is_unknown_now(r, bypassed ? on_expired != HAPAX_EXPIRED_RERUN
+                                   : r->ended->recorded && on_expired == HAPAX_EXPIRED_HOLD))
         return result_unknown(r);
     if (!by_record && used_up(r, r->before->attempts + 1))
         return result_unknown(r);

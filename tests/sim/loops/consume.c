@@ -12,7 +12,7 @@
  *
  * The rules:
  *   - under hold and reconcile an operation has one effect; under rerun a second one only where
- *     nobody can tell what became of the first
+ *     nobody can tell what became of the first. Of an unprotected run only the delivery knows
  *   - a message is acknowledged only when its outcome is stored, a copy of it is confirmed, or the
  *     settings say that it runs without a store
  *   - no message is lost; each letter says the truth about why
@@ -78,6 +78,7 @@ struct out {
     char key[16], root[8], body[16], order[8];
     bool used;
     bool copied; /* and that was confirmed */
+    bool held; /* an unprotected run may have had its effect, and must stay the last */
     int message;
     uint32_t out;
 };
@@ -318,6 +319,13 @@ static bool holds_failures(void)
 
     return policy->on_failed == HAPAX_FAILED_HOLD ||
            (policy->on_failed == 0 && policy->on_expired != HAPAX_EXPIRED_RERUN);
+}
+
+/* Whether nothing may run after such an end. */
+static bool is_held(enum hapax_class cls)
+{
+    return (cls == HAPAX_CLASS_FAILED && holds_failures()) ||
+           (cls == HAPAX_CLASS_UNKNOWN && w.consumer.policy.on_expired != HAPAX_EXPIRED_RERUN);
 }
 
 /* Whether a dead or parked letter says the truth. */
@@ -778,6 +786,8 @@ static bool sink_send(struct hapax__sink *sink, const struct hapax__letter *lett
         check_letter(&way->copy);
     else if (w.ordered)
         violate("a message of an order goes round by the broker");
+    else if (out->held)
+        violate("message %d is to run again after an unprotected run", way->copy.root);
     world_thread(travel, way);
     return true;
 }
@@ -873,7 +883,8 @@ static bool works(const struct hapax_attempt *attempt, const struct hapax_delive
 static enum hapax_class handle(struct hapax_attempt *attempt, struct hapax_delivery *delivery,
                                void *arg)
 {
-    struct message *m = &w.messages[number_in(hapax_delivery_message(delivery), "root")];
+    struct out *out = (struct out *)hapax_delivery_message(delivery); /* its first member */
+    struct message *m = &w.messages[number_in(&out->delivered.message, "root")];
     struct run *run = effects_run(m->key, hapax_attempt_fence(attempt));
     struct key keyless = {.runs = 0}, *key = m->key >= 0 ? &effects.keys[m->key] : &keyless;
     int64_t lease_us = w.consumer.policy.lease_ms * MS;
@@ -887,6 +898,8 @@ static enum hapax_class handle(struct hapax_attempt *attempt, struct hapax_deliv
         hapax_attempt_number(attempt), (unsigned long long)run->fence);
     check_order(m);
     cls = end_of(key, delivery, status);
+    if (out->held && w.no_memory == 0) /* without memory for its letter it asks again */
+        violate("message %d runs again after an unprotected run", m->root);
     if (run->fence == 0) {
         mark(MARK_bare_run);
         if (m->key >= 0 && w.consumer.policy.on_store_error != HAPAX_STORE_OPEN)
@@ -913,6 +926,7 @@ static enum hapax_class handle(struct hapax_attempt *attempt, struct hapax_deliv
         cls = HAPAX_CLASS_UNKNOWN;
     run->ended = true;
     run->cls = cls;
+    out->held = run->fence == 0 && is_held(cls);
     if (run->fence == 0 && cls == HAPAX_CLASS_FINAL)
         w.roots[m->root].ran_bare = true;
     say("END of message %d: class %d", m->root, (int)cls);
