@@ -626,8 +626,8 @@ enum hapax_class hapax__post_reconcile(struct hapax_attempt *attempt,
     status = exchange(&x, post, post->reconcile, false);
     if (status == 404) {
         cls = HAPAX_CLASS_NOT_RUN;
-    } else if (status / 100 == 2) {
-        cls = HAPAX_CLASS_FINAL;
+    } else if (status / 100 == 2 && (status == 204 || !ends_by_close(&x))) {
+        cls = HAPAX_CLASS_FINAL; /* 204 has no body that could be cut off */
         set_outcome(attempt, &x, status);
     }
     release(&x, post);

@@ -216,6 +216,8 @@ static void answer_broken(int fd, const struct request *r, const char *path)
         say(fd, OK "Content-Len");
     else if (strncmp(path, "/half-lines ", 12) == 0)
         say(fd, OK "X-Foo: bar\r\n");
+    else if (strncmp(path, "/bare ", 6) == 0)
+        say(fd, "HTTP/1.1 204 Because\r\n\r\n");
     else if (strncmp(path, "/old ", 5) == 0)
         say(fd, "HTTP/1.0 200 OK\r\n\r\nuntil it ends");
     else if (strncmp(path, "/switch ", 8) == 0)
@@ -1141,13 +1143,18 @@ CASE(the_hook_is_asked_as_the_gate_asks)
     assert_header("Idempotency-Key", "\"k0\"");
     assert_header("ce-source", "/amqp/orders");
     bed_close(&bed);
+    bed_open(&bed, "/bare"); /* no length, and no body to be cut */
+    bed.reconciles = true;
+    assert_int_equal(run(&bed), HAPAX_CLASS_FINAL);
+    bed_close(&bed);
     bed_open(&bed, "/status/404");
     bed.reconciles = true;
     assert_int_equal(run(&bed), HAPAX_CLASS_NOT_RUN);
     assert_string_equal(bed.delivery.refused, "");
     bed_close(&bed);
-    for (int i = 0; i < 4; i++) {
-        static const char *const paths[] = {"/status/503", "/status/400", "/half", "/redirect"};
+    for (int i = 0; i < 5; i++) { /* what ends by its connection may be half of a "yes" */
+        static const char *const paths[] = {"/status/503", "/status/400", "/half", "/redirect",
+                                            "/old"};
 
         bed_open(&bed, paths[i]);
         bed.policy.lease_ms = 10;
