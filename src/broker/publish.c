@@ -58,7 +58,10 @@ void hapax__publish_again(struct hapax__publisher *publisher,
 bool hapax__publish_withdraw(struct hapax__publisher *publisher,
                              struct hapax__publication *publication)
 {
-    if (publication->state == HAPAX__PUBLICATION_SENT)
+    struct hapax__sink *sink = publisher->sink;
+
+    if (publication->state == HAPAX__PUBLICATION_SENT &&
+        !(sink->type->withdraw && sink->type->withdraw(sink, publication)))
         return false;
     if (publication->state == HAPAX__PUBLICATION_WAITING)
         TAILQ_REMOVE(&publisher->waiting, publication, link);

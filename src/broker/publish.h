@@ -24,7 +24,7 @@ struct hapax__publication {
         HAPAX__PUBLICATION_IDLE = 0,
         HAPAX__PUBLICATION_WAITING, /* to be sent, once the sink has room */
         HAPAX__PUBLICATION_PAUSED, /* to be sent again, after a pause */
-        HAPAX__PUBLICATION_SENT
+        HAPAX__PUBLICATION_SENT /* the sink has it */
     } state;
     unsigned tries; /* sent again so often */
 };
@@ -50,7 +50,8 @@ void hapax__publish(struct hapax__publisher *publisher, struct hapax__publicatio
 void hapax__publish_again(struct hapax__publisher *publisher,
                           struct hapax__publication *publication, int64_t min_us, int64_t max_us);
 
-/* Gives a letter up that is not with the sink. False: the letter was sent, and will be reaped. */
+/* Gives a letter up that was not sent, though the sink may have it. False: the letter may have been
+ * sent, and will be reaped. */
 bool hapax__publish_withdraw(struct hapax__publisher *publisher,
                              struct hapax__publication *publication);
 

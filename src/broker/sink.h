@@ -30,8 +30,8 @@
 #define HAPAX__HEADER_POSITION "hapax-position"
 #define HAPAX__HEADER_REDRIVE  "hapax-redrive"
 
-/* A letter to publish. The sink borrows all that it points to, until the letter is reaped or the
- * sink closed. */
+/* A letter to publish. The sink borrows all that it points to, until the letter is reaped or
+ * withdrawn, or the sink closed. */
 struct hapax__letter {
     /* The queue (published through the default exchange), or the topic. */
     const char *to;
@@ -111,6 +111,10 @@ struct hapax__sink_type {
     /* Takes a letter to publish. Letters to one name (and key) are published in the order they were
      * sent. False: the sink has no room for now; pump and reap first. */
     bool (*send)(struct hapax__sink *sink, const struct hapax__letter *letter);
+
+    /* Takes a letter back, named by its tag: nothing of it was sent, and it is not reaped. False:
+     * it may have been sent, or there is no such letter. NULL: no letter can be taken back. */
+    bool (*withdraw)(struct hapax__sink *sink, const void *tag);
 
     /* The result of a letter that has ended, in any order; *tag is the letter's. Each letter is
      * reaped once. */

@@ -95,6 +95,16 @@ void hapax__slots_untake(struct hapax__slots *slots, struct hapax__slot *slot)
     put(&slots->free, slot);
 }
 
+struct hapax__slot *hapax__slots_waiting(const struct hapax__slots *slots, const void *tag)
+{
+    struct hapax__slot *slot;
+
+    TAILQ_FOREACH (slot, &slots->waiting, link)
+        if (slot->letter.tag == tag)
+            break;
+    return slot;
+}
+
 void hapax__slots_sent(struct hapax__slots *slots, struct hapax__slot *slot)
 {
     assert(slot->list == &slots->waiting);

@@ -78,6 +78,9 @@ struct hapax__slot *hapax__slots_take(struct hapax__slots *slots,
 /* Takes a letter that waits, or was sent, out again: send() returns false after all. */
 void hapax__slots_untake(struct hapax__slots *slots, struct hapax__slot *slot);
 
+/* The slot of a letter that waits, by its tag. NULL: no such letter waits. */
+struct hapax__slot *hapax__slots_waiting(const struct hapax__slots *slots, const void *tag);
+
 /* All of a waiting letter is on its way. */
 void hapax__slots_sent(struct hapax__slots *slots, struct hapax__slot *slot);
 

@@ -9,8 +9,9 @@
  * ended. A relay that was asleep may therefore publish a row again that another relay has
  * published; but no row is published for the first time before the rows that precede it.
  *
- * Nothing is sent once the lease is over. The lease is timed by our own clock, and begins before
- * the database's. Rows that were sent by then still end: a row that has ended stays so.
+ * Nothing is sent once the lease is over: what the sink has taken, and has not begun to send, is
+ * taken back. The lease is timed by our own clock, and begins before the database's. Rows that were
+ * sent by then still end: a row that has ended stays so.
  *
  * The floor: while any older transaction is open, the database keeps the index entries of published
  * rows. To pass over them, rows are taken from behind the last row that was taken, and rows before
@@ -128,6 +129,25 @@ static void set(int64_t *gauge, int64_t value)
     __atomic_store_n(gauge, value, __ATOMIC_RELAXED);
 }
 
+/* ---- leaving rows to others -------------------------------------------------------------- */
+
+/* Gives up the rows that are not sent yet, and those that are sent and get lost. The next relay
+ * that leases their part publishes them. */
+static void leave_unsent(struct running *r)
+{
+    for (size_t i = 0; i < r->count; i++) {
+        struct item *item = &r->items[i];
+
+        if (item->state == BEHIND || (item->state == PUBLISHING &&
+                                      hapax__publish_withdraw(&r->publisher, &item->publication))) {
+            item->state = LEFT;
+            r->open--;
+        }
+        item->leaves = item->state == PUBLISHING;
+    }
+    r->floor = 0;
+}
+
 /* ---- waiting ----------------------------------------------------------------------------- */
 
 /* Notes in `called` whether a transaction has published since the last call. */
@@ -201,6 +221,8 @@ static void wait_until(struct running *r, int64_t moment_us)
         r->stopping = true;
     if (notify < n && fds[notify].revents != 0)
         read_notifications(r);
+    if (r->open > 0 && hapax__boot_us() >= r->lease_end_us) /* the machine may have slept */
+        leave_unsent(r);
     r->sink->type->pump(r->sink);
     see_broker(r);
 }
@@ -252,23 +274,6 @@ static enum hapax_error lease(struct running *r, bool *changed)
         r->floor = 0; /* the rows that another relay left are below it */
     __atomic_store_n(&r->stats->parts, (uint64_t)r->part_count, __ATOMIC_RELAXED);
     return error;
-}
-
-/* Gives up the rows that are not sent yet, and those that are sent and get lost. The next relay
- * that leases their part publishes them. */
-static void leave_unsent(struct running *r)
-{
-    for (size_t i = 0; i < r->count; i++) {
-        struct item *item = &r->items[i];
-
-        if (item->state == BEHIND || (item->state == PUBLISHING &&
-                                      hapax__publish_withdraw(&r->publisher, &item->publication))) {
-            item->state = LEFT;
-            r->open--;
-        }
-        item->leaves = item->state == PUBLISHING;
-    }
-    r->floor = 0;
 }
 
 /* While rows are in hand: renews the lease, and gives up the unsent rows if a part is lost. */

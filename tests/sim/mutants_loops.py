@@ -188,8 +188,12 @@ RELAY = [
      "    while ((timer = hapax__heap_take(&publisher->paused, now_us)) && false)\n        wait(",
      "a lost letter is never sent again"),
     ("a_letter_with_the_sink_is_withdrawn", PUBLISH,
-     "    if (publication->state == HAPAX__PUBLICATION_SENT)\n        return false;\n", "",
+     "    if (publication->state == HAPAX__PUBLICATION_SENT &&\n"
+     "        !(sink->type->withdraw && sink->type->withdraw(sink, publication)))\n        return false;\n", "",
      "the sink has a letter whose memory is gone"),
+    ("a_letter_that_waits_in_the_sink_stays_there", PUBLISH,
+     "        !(sink->type->withdraw && sink->type->withdraw(sink, publication)))", "        sink->type->withdraw)",
+     "what the sink took before the lease was over is sent after it"),
 ]
 
 LINK, CLIENT = "src/store/keeper/link.c", "src/store/keeper/client.c"

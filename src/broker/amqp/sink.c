@@ -672,6 +672,19 @@ static void sink_pump(struct hapax__sink *base)
         forget(sink);
 }
 
+/* Of the letter that is being sent, the broker may have all but the last bytes. */
+static bool sink_withdraw(struct hapax__sink *base, const void *tag)
+{
+    struct sink *sink = of(base);
+    struct slot *slot = (struct slot *)hapax__slots_waiting(&sink->slots, tag);
+
+    if (!slot || slot == sink->sending)
+        return false;
+    acquit(sink, slot);
+    hapax__slots_untake(&sink->slots, &slot->base);
+    return true;
+}
+
 static enum hapax__sent sink_reap(struct hapax__sink *base, void **tag)
 {
     return hapax__slots_reap(&of(base)->slots, tag);
@@ -701,6 +714,7 @@ const struct hapax__sink_type hapax__sink_amqp = {
     .watch = sink_watch,
     .pump = sink_pump,
     .send = sink_send,
+    .withdraw = sink_withdraw,
     .reap = sink_reap,
     .close = sink_close,
 };

@@ -437,6 +437,16 @@ static void sink_pump(struct hapax__sink *base)
     publish(sink);
 }
 
+static bool sink_withdraw(struct hapax__sink *base, const void *tag)
+{
+    struct hapax__slots *slots = &of(base)->slots;
+    struct hapax__slot *slot = hapax__slots_waiting(slots, tag);
+
+    if (slot)
+        hapax__slots_untake(slots, slot);
+    return slot != NULL;
+}
+
 static enum hapax__sent sink_reap(struct hapax__sink *base, void **tag)
 {
     return hapax__slots_reap(&of(base)->slots, tag);
@@ -463,6 +473,7 @@ const struct hapax__sink_type hapax__sink_sqs = {
     .watch = sink_watch,
     .pump = sink_pump,
     .send = sink_send,
+    .withdraw = sink_withdraw,
     .reap = sink_reap,
     .close = sink_close,
 };

@@ -64,6 +64,8 @@ struct sent {
     const struct hapax__letter *letter;
     enum hapax__sent result;
     uint32_t number;
+    bool waits; /* for a connection */
+    int row;
 };
 
 struct link {
@@ -89,6 +91,7 @@ struct link {
     X(letter_lost)                                                                                 \
     X(letter_lost_published)                                                                       \
     X(sink_full)                                                                                   \
+    X(withdrawn)                                                                                   \
     X(published_again)                                                                             \
     X(put_aside)                                                                                   \
     X(part_taken_over)                                                                             \
@@ -473,6 +476,8 @@ static void cut(int proc)
     w.links[proc].retry_us = sim_now_us + between(0, 200 * MS);
 }
 
+static void let_travel(struct link *link);
+
 static void sink_pump(struct hapax__sink *sink)
 {
     struct link *link = link_of(sink);
@@ -485,6 +490,7 @@ static void sink_pump(struct hapax__sink *sink)
     link->retry_us = sim_now_us + between(10 * MS, 300 * MS);
     snprintf(sink->text, sizeof(sink->text), "away");
     sim_procs[process_now()].no_memory = play_calm ? 0 : w.no_memory;
+    let_travel(link);
 }
 
 struct on_its_way {
@@ -548,12 +554,30 @@ static void check_lease(int row)
         violate("row %d is sent, and the lease of its part is over", row + 1);
 }
 
+/* Sends the letters that wait, if there is a connection. */
+static void let_travel(struct link *link)
+{
+    for (int slot = 0; slot < LETTERS && link->sink.connected; slot++) {
+        struct sent *sent = &link->sent[slot];
+        struct on_its_way *way;
+
+        if (!sent->letter || !sent->waits)
+            continue;
+        sent->waits = false;
+        check_lease(sent->row);
+        way = aligned_alloc(64, 64);
+        assert(way);
+        *way = (struct on_its_way){sent->row,    process_now(),    slot,
+                                   sent->number, link->connection, sim_procs[process_now()].life};
+        world_thread(travel, way);
+    }
+}
+
 static bool sink_send(struct hapax__sink *sink, const struct hapax__letter *letter)
 {
     struct link *link = link_of(sink);
-    struct on_its_way *way;
     char text[16];
-    int slot = 0;
+    int slot = 0, row;
 
     step();
     while (slot < LETTERS && link->sent[slot].letter)
@@ -563,20 +587,33 @@ static bool sink_send(struct hapax__sink *sink, const struct hapax__letter *lett
         return false;
     }
     snprintf(text, sizeof(text), "%.*s", (int)letter->body.len, (const char *)letter->body.ptr);
-    way = aligned_alloc(64, 64);
-    assert(way);
-    link->sent[slot] = (struct sent){letter, HAPAX__SENT_NOTHING, ++w.letters};
-    /* The publisher's letter is on its stack: its tag is what is kept. */
-    link->sent[slot].letter = letter->tag;
-    *way = (struct on_its_way){
-        (int)strtol(text, NULL, 10) - 1, process_now(), slot, w.letters, link->connection,
-        sim_procs[process_now()].life};
-    if (way->row < 0 || way->row >= w.rows_count || strcmp(letter->to, "topic") != 0)
+    row = (int)strtol(text, NULL, 10) - 1;
+    if (row < 0 || row >= w.rows_count || strcmp(letter->to, "topic") != 0) {
         violate("a letter is of no row");
-    else
-        check_lease(way->row);
-    world_thread(travel, way);
+        return false;
+    }
+    /* The publisher's letter is on its stack: its tag is what is kept. */
+    link->sent[slot] =
+        (struct sent){letter->tag, HAPAX__SENT_NOTHING, ++w.letters, .waits = true, .row = row};
+    check_lease(row);
+    let_travel(link);
     return true;
+}
+
+static bool sink_withdraw(struct hapax__sink *sink, const void *tag)
+{
+    struct link *link = link_of(sink);
+
+    for (int i = 0; i < LETTERS; i++) {
+        struct sent *sent = &link->sent[i];
+
+        if (sent->letter != tag || !sent->waits)
+            continue;
+        mark(MARK_withdrawn);
+        *sent = (struct sent){0};
+        return true;
+    }
+    return false;
 }
 
 static enum hapax__sent sink_reap(struct hapax__sink *sink, void **tag)
@@ -608,6 +645,7 @@ static const struct hapax__sink_type sim_sink = {
     .watch = sink_watch,
     .pump = sink_pump,
     .send = sink_send,
+    .withdraw = sink_withdraw,
     .reap = sink_reap,
     .close = sink_close,
 };
