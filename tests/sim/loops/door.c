@@ -1005,7 +1005,8 @@ static void check_kind(const struct asked *asked, enum hapax_answer_kind kind)
 static void check_end(const struct asked *asked, enum hapax_answer_kind kind, bool recorded)
 {
     bool alone = asked->grants == effects.keys[asked->key].grants && asked->granted == asked->fence;
-    bool in_time = play_calm && asked->end_us > CALM_US && w.policy.save_wait_ms * MS >= SAVE_US;
+    bool in_time = play_calm && asked->end_us > CALM_US + SIM_STORE_SLOW_US &&
+                   w.policy.save_wait_ms * MS >= SAVE_US;
     bool untold = asked->resumed && kind == HAPAX_ANSWER_STORE_DOWN && !in_time;
 
     if (kind == HAPAX_ANSWER_FRESH && recorded && asked->resumed)
@@ -1591,7 +1592,7 @@ static void calm(void)
     sim_sockets.interrupted = sim_sockets.in_part = sim_sockets.backlog_full =
         sim_sockets.no_descriptor = 0;
     sim_store.request_lost = sim_store.reply_lost = sim_store.late = sim_store.twice =
-        sim_store.refused = 0;
+        sim_store.refused = sim_store.slow = 0;
     sim_store.down_until_us = 0;
     w.cancels = 0;
     w.connect_us = CONNECT_US;
@@ -1719,6 +1720,7 @@ static void draw_faults(void)
     sockets_draw(all);
     sim_sockets.room = chance(300) ? (size_t)between(16, 2000) : 0;
     sim_store_draw(all);
+    sim_store.slow = play_rate(all, 400);
 }
 
 static void draw_keys(void)
@@ -1752,7 +1754,7 @@ static void draw_world(void)
     play_policy(&w.policy);
     draw_faults();
     draw_keys();
-    w.comes_late = sim_store.late > 0 || sim_store.twice > 0;
+    w.comes_late = sim_store.late > 0 || sim_store.twice > 0 || sim_store.slow > 0;
     w.now = chance(400);
     w.as = between(AS_CALL, AS_MESSAGE);
     w.credentials = chance(500);

@@ -216,7 +216,7 @@ static bool is_down(void)
 
 static enum hapax_error run(struct hapax_store *store, struct hapax_op *ops, size_t n)
 {
-    int64_t wait_us = between(50, 3 * MS);
+    int64_t wait_us = chance(sim_store.slow) ? between(0, SIM_STORE_SLOW_US) : between(50, 3 * MS);
 
     sim_store.batches++;
     if (is_down() || chance(sim_store.refused)) {

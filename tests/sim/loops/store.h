@@ -13,9 +13,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define SIM_STORE_SLOW_US 1000000
+
 struct sim_store {
     /* 1000ths of batches. */
     unsigned request_lost, reply_lost, late, twice, refused;
+    unsigned slow; /* answered after up to SIM_STORE_SLOW_US; those behind it wait */
     int64_t down_until_us; /* nothing can be reached before */
     int64_t jump_us; /* of its clock */
     int drift; /* in 1024ths */
