@@ -17,7 +17,11 @@
 -- begins several keys begins them in one order everywhere, as with rows.
 --
 -- complete(), fail() and renew() raise HX001 where the claim is lost: a zombie cannot commit its
--- work. With "raise" => false they return lost instead.
+-- work. complete() raises HX001, too, where this token has completed the operation already. So a
+-- transaction that is repeated after a lost reply to COMMIT, or that runs twice at once, cannot
+-- commit its rows twice. With "raise" => false they return lost and completed instead.
+-- Rejected: ok for a second complete() in one transaction. Only a mistake makes two, and the record
+-- does not say which transaction has written it.
 --
 -- The functions run with their owner's rights: a role that could read the table would see every
 -- outcome, and a role that could write it could undo what was promised. Give a program what it
@@ -411,6 +415,7 @@ AS $$
 DECLARE
     t pg_catalog.record;
     r pg_catalog.record;
+    v_again pg_catalog.bool;
 BEGIN
     t := hapax.token_parts(p_token);
     IF p_status IS NULL OR p_status NOT BETWEEN 0 AND 999 OR p_headers <> ''
@@ -422,17 +427,23 @@ BEGIN
         ARRAY[p_flags], '{0}'::bigint[], ARRAY[p_status], ARRAY[p_headers], ARRAY[p_body],
         NULL::bytea[], NULL::bytea[], NULL::bytea[], true);
     state := (ARRAY['absent', 'started', 'completed', 'failed', 'unknown'])[r.state + 1];
-    IF r.verdict <> 7 AND coalesce(p_raise, true) THEN
+    -- The COMPLETE of a repeated transaction: what was stored is of the first one, as its rows are.
+    v_again := p_kind = 3 AND r.verdict = 7 AND r.outcome <> 2;
+    IF v_again AND coalesce(p_raise, true) THEN
+        RAISE EXCEPTION 'hapax: the operation is completed already, by this token'
+            USING ERRCODE = 'HX001', HINT = 'This is a repeat. Roll back; '
+                'what was committed is the answer, whatever you say.';
+    ELSIF r.verdict <> 7 AND coalesce(p_raise, true) THEN
         RAISE EXCEPTION 'hapax: the claim is lost: the operation is %', state
             USING ERRCODE = 'HX001', HINT = 'Another attempt has it. Roll back; '
                 'nothing of this transaction may be committed.';
     END IF;
-    verdict := CASE r.verdict WHEN 7 THEN 'ok' ELSE 'lost' END;
+    verdict := CASE WHEN r.verdict <> 7 THEN 'lost' WHEN v_again THEN 'completed' ELSE 'ok' END;
     IF r.state > 0 THEN
         attempt := r.attempt;
         fence := r.fence;
     END IF;
-    IF r.outcome = 1 AND verdict = 'ok' THEN
+    IF r.outcome = 1 AND r.verdict = 7 THEN
         PERFORM hapax.check_sealed(r.headers);
         status := r.status;
         headers := r.headers;
@@ -499,8 +510,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION hapax.complete(text, integer, bytea, bytea, boolean)
-    IS 'Completes the operation; a body of NULL is not kept. What is stored already stands, '
-        'and is returned. Headers are lines of Name: value and CR LF, or 22023: '
+    IS 'Completes the operation; a body of NULL is not kept. Raises HX001 where it is completed '
+        'already, or the claim is lost. Headers are lines of Name: value and CR LF, or 22023: '
         'hapax.headers() makes them';
 
 CREATE OR REPLACE FUNCTION hapax.fail(token text, OUT verdict text, OUT state text,

@@ -166,7 +166,8 @@ def test_a_transaction_that_commits_is_replayed(db):
     again = begin(conn)
     assert (again["verdict"], again["status"], again["headers"], again["body"], again["body_kept"], again["token"]) == \
         ("completed", 200, b"A: b\r\n", body, True, None)
-    assert complete(conn, claimed["token"], b"another")["body"] == body
+    again = complete(conn, claimed["token"], b"another", **{"raise": False})
+    assert (again["verdict"], again["body"]) == ("completed", body)
     conn.commit()
 
 
@@ -317,6 +318,40 @@ def test_a_zombie_cannot_commit(db):
     lost = complete(zombie, old["token"], **{"raise": False})
     assert (lost["verdict"], lost["state"], lost["body"]) == ("lost", "completed", None)
     assert begin(zombie)["body"] == b"theirs"
+
+
+# A transaction that is repeated with its token, after one that was committed or beside it, cannot commit its rows
+# too: complete() raises, or is asked to say `completed`. So it is within one transaction.
+@pytest.mark.parametrize("level", ["READ COMMITTED", "SERIALIZABLE"])
+def test_a_repeated_transaction_cannot_commit(db, level):  # promise 24
+    first, second = db.connect(), db.connect()
+    ask(first, "CREATE TABLE effects (n int)")
+    token = begin(first, on_expired="hold")["token"]
+    for conn in (first, second):
+        conn.set_session(isolation_level=level, autocommit=False)
+        ask(conn, "INSERT INTO effects VALUES (1)")
+    assert complete(first, token, b"first")["verdict"] == "ok"
+    beside = later(complete, second, token, b"second")
+    waits(db, second)
+    first.commit()
+    with pytest.raises(psycopg2.Error) as raised:
+        beside.result(PATIENCE)
+    assert raised.value.pgcode == ("HX001" if level == "READ COMMITTED" else "40001")
+    second.rollback()
+    ask(second, "INSERT INTO effects VALUES (1)")
+    with pytest.raises(psycopg2.Error, match="the operation is completed already") as raised:
+        complete(second, token, b"second")
+    assert raised.value.pgcode == "HX001"
+    second.rollback()
+    again = complete(second, token, b"second", **{"raise": False})
+    assert (again["verdict"], again["state"], again["body"]) == ("completed", "completed", b"first")
+    second.rollback()
+    token = begin(second, "one")["token"]
+    complete(second, token)
+    with pytest.raises(psycopg2.Error, match="the operation is completed already"):
+        complete(second, token)
+    second.rollback()
+    assert db.run("SELECT count(*) FROM effects") == [(1,)]
 
 
 # A made-up token shows no outcome: only begin() does, which compares fingerprint and caller.

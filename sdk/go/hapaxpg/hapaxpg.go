@@ -31,7 +31,7 @@ import (
 )
 
 // ErrLost says that the claim of this token is lost: another attempt has it, or has completed the
-// operation.
+// operation. Or the token itself has completed the operation already, in another transaction.
 var ErrLost = errors.New("hapaxpg: the claim is lost")
 
 // Complete completes the operation of this token with an outcome, in the transaction that exec
@@ -40,8 +40,9 @@ var ErrLost = errors.New("hapaxpg: the claim is lost")
 // exec is tx.ExecContext of database/sql, or tx.Exec of pgx. A status of 0 is none. Headers and body
 // may be nil.
 //
-// ErrLost: the claim is another attempt's by now. The transaction cannot be committed: let it
-// roll back. A token of "" is refused, since nothing was claimed then. Other errors are the driver's.
+// ErrLost: the claim is another attempt's by now, or the transaction is a repeat, as after a lost
+// reply to COMMIT. It cannot be committed: let it roll back. The gate answers with what was
+// committed, whatever the handler says then. A token of "" is refused, since nothing was claimed then. Other errors are the driver's.
 func Complete[R any](ctx context.Context, exec func(context.Context, string, ...any) (R, error),
 	token string, status int, header http.Header, body []byte) error {
 	return end(ctx, exec, "SELECT FROM hapax.complete($1, $2, $3, $4)", token, status, header, body)

@@ -29,11 +29,13 @@ export type Transaction =
 
 /**
  * Completes the operation in the caller's transaction: its rows and the outcome are committed
- * together, or neither. Returns the outcome that stands, which is another one's if the attempt was
- * completed before; undefined, and nothing done, where the request is no operation.
+ * together, or neither. Returns the outcome; undefined, and nothing done, where the request is no
+ * operation.
  *
- * Throws ClaimLost where another attempt has the operation: roll back. Throws TypeError where the
- * gate gave no token. A body that is no text and no bytes is written as JSON.
+ * Throws ClaimLost where another attempt has the operation, or where this token has completed it
+ * already, as in a transaction that is repeated after a lost reply to COMMIT: roll back. The gate
+ * answers with what was committed, whatever the handler says then. Throws TypeError where the gate
+ * gave no token. A body that is no text and no bytes is written as JSON.
  */
 export function complete(
   tx: Transaction,

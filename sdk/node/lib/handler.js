@@ -102,7 +102,7 @@ async function complete(tx, request, status, body = '', headers = {}) {
     return { status: row.status, body: row.body === null ? null : Buffer.from(row.body) };
   } catch (error) {
     if (sqlState(error) !== 'HX001') throw error;
-    throw new ClaimLost('the claim is lost: roll back', { cause: error });
+    throw new ClaimLost('the claim is lost, or the operation is completed already: roll back', { cause: error });
   }
 }
 

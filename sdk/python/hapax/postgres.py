@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 
 from .errors import ClaimLost
 
-LOST = "HX001"  # the SQLSTATE of a claim that another attempt has
+LOST = "HX001"  # the SQLSTATE of a lost claim, and of an operation that is completed already
 
 
 def attempt_of(request):
@@ -62,7 +62,9 @@ def complete(conn, request, status=200, body=b"", headers=()):
     body      bytes or str
     headers   pairs or a mapping, kept and replayed with the body
 
-    Raises ClaimLost where the claim is another attempt's by now: roll back. ValueError: the request has no token."""
+    Raises ClaimLost where the claim is another attempt's by now, or this token has completed the operation already, as
+    in a transaction that is repeated after a lost reply to COMMIT: roll back. A gate, consumer or door answers with
+    what was committed, whatever the handler says then. ValueError: the request has no token."""
     token = request if isinstance(request, str) else attempt_of(request)["token"]
     if not token:
         raise ValueError("the request has no Idempotency-Token: turn pass-token on at the gate, consumer or door")
@@ -81,7 +83,7 @@ def execute(conn, statement, values):
             return cursor.execute(statement.format(*["%s"] * len(values)), values)
     except Exception as error:
         if sqlstate_of(error) == LOST:
-            raise ClaimLost("the claim is another attempt's by now: roll back") from error
+            raise ClaimLost("the claim is lost, or the operation is completed already: roll back") from error
         raise
 
 

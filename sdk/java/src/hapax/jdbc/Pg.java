@@ -18,7 +18,10 @@ import java.util.Map;
  * With Spring: within {@code @Transactional}, the connection of {@code DataSourceUtils.getConnection(dataSource)}.
  */
 public final class Pg {
-    /** The SQLSTATE of a lost claim: another attempt has it, or has completed the operation. Let the transaction roll back. */
+    /**
+     * The SQLSTATE of a lost claim: another attempt has it, or has completed the operation. Or this token has completed it
+     * already, in another transaction. Let the transaction roll back: the gate answers with what was committed.
+     */
     public static final String LOST = "HX001";
 
     private Pg() {
