@@ -573,3 +573,8 @@ void hapax__invocation_lost(struct hapax__invocation *invocation)
 {
     give_up(invocation, HAPAX_CLASS_UNKNOWN);
 }
+
+void hapax__invocation_not_run(struct hapax__invocation *invocation)
+{
+    give_up(invocation, HAPAX_CLASS_NOT_RUN);
+}

@@ -100,6 +100,9 @@ bool hapax__invocation_end_stream(struct hapax__invocation *invocation, struct h
 /* The function is gone, and how far it came is not known: its claims run out with their leases. */
 void hapax__invocation_lost(struct hapax__invocation *invocation);
 
+/* The function is gone, and never had the whole event: its claims are given back. */
+void hapax__invocation_not_run(struct hapax__invocation *invocation);
+
 /* An invocation is freed by the last free: one for the begin, and one for each pin. */
 void hapax__invocation_pin(struct hapax__invocation *invocation);
 void hapax__invocation_free(struct hapax__invocation *invocation);

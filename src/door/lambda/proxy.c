@@ -519,7 +519,7 @@ bool hapax__proxy_lost(struct hapax__proxy *proxy, int64_t wait_ms)
     while ((invocation = fetch(proxy, &proxy->running, (struct hapax_span){NULL, 0})))
         hapax__invocation_lost(invocation);
     while ((invocation = fetch(proxy, &proxy->left, (struct hapax_span){NULL, 0})))
-        hapax__invocation_lost(invocation);
+        hapax__invocation_not_run(invocation);
     return over;
 }
 

@@ -81,6 +81,23 @@ def test_killed_while_it_waits_for_an_event(function, victim):
     assert one.effects() == {"a": 1, "b": 1}
 
 
+def test_killed_before_it_was_given_the_event(function, redis):  # promise 14
+    """The function dies while the claim is under way. Surely nothing ran, so a retry runs under hold, too."""
+    with Proxy(redis.port) as proxy:
+        one = function("echo", "--on-expired", "hold", store=f"redis://127.0.0.1:{proxy.port}?timeout=30s")
+        one.invoke({"id": "before"})
+        claim, child = proxy.stall("reply"), one.sandbox.child()
+        one.api.invoke({"id": "k"})
+        assert claim.fired.wait(60)
+        os.kill(child, signal.SIGKILL)
+        wait_until(lambda: not bed.lambda_api.alive(child), "the function's end")
+        proxy.heal()
+        assert one.sandbox.wait() == 128 + signal.SIGKILL
+        one.sandbox.ready()
+        agree(one.invoke({"id": "k"}), one.invoke({"id": "k"}))
+        assert one.effects() == {"before": 1, "k": 1}
+
+
 @pytest.mark.parametrize("victim", VICTIMS)
 def test_killed_after_the_claim(function, redis, victim):
     """The store has it, and nobody was told: it runs once the lease is over, for the first time."""
