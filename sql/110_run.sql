@@ -368,8 +368,10 @@ BEGIN
             --   201      is busy                                none, and error -4
             SELECT l.i, l.now, l.code, l.row_ctid, l.row_xmin,
                 l.live AND NOT (l.other AND l.code IN (6, 8, 99)) AS live,
+                l.code > 100 OR l.live AND NOT (l.other AND l.code IN (6, 8, 99)) AS shown,
                 CASE WHEN l.code < 101 OR l.code IN (107, 113, 201)
-                    THEN CASE WHEN l.live AND NOT (l.other AND l.code = 8) THEN l.state ELSE 0 END
+                    THEN CASE WHEN l.live AND NOT (l.other AND l.code IN (8, 99))
+                        THEN l.state ELSE 0 END
                     WHEN l.code <= 104 THEN 1
                     WHEN l.code IN (108, 111) THEN 2
                     WHEN l.code IN (105, 110) THEN 4
@@ -597,16 +599,22 @@ BEGIN
             CASE WHEN j.code <> 6 THEN 0
                 WHEN j.caller NOT IN (p_caller[j.i], c_any) THEN 2
                 ELSE 1 END::smallint,
-            j.now, j.n_state::smallint, j.n_hold, j.n_stale, j.n_ran, j.n_reruns, j.n_attempt,
-            j.n_spent, j.n_fence,
+            j.now, j.n_state::smallint,
+            CASE WHEN j.shown THEN j.n_hold END, CASE WHEN j.shown THEN j.n_stale END,
+            CASE WHEN j.shown THEN j.n_ran END, CASE WHEN j.shown THEN j.n_reruns END,
+            CASE WHEN j.shown THEN j.n_attempt END, CASE WHEN j.shown THEN j.n_spent END,
+            CASE WHEN j.shown THEN j.n_fence END,
             CASE WHEN j.live AND NOT j.code BETWEEN 101 AND 104 THEN j.fingerprint END,
             CASE WHEN j.live AND NOT j.code BETWEEN 101 AND 104 THEN j.caller END,
             CASE WHEN j.live THEN j.owner END,
             CASE WHEN j.live THEN j.scope END,
             CASE WHEN j.live AND NOT j.code BETWEEN 101 AND 104 THEN j.what END,
-            j.n_created_us, j.n_updated_us, j.n_lease_until_us, j.n_expires_us, j.n_retention_ms,
-            j.n_resolved_us, j.n_resolved_by, j.n_replaced_state::smallint,
-            j.n_replaced_status::smallint,
+            CASE WHEN j.shown THEN j.n_created_us END, CASE WHEN j.shown THEN j.n_updated_us END,
+            CASE WHEN j.shown THEN j.n_lease_until_us END,
+            CASE WHEN j.shown THEN j.n_expires_us END, CASE WHEN j.shown THEN j.n_retention_ms END,
+            CASE WHEN j.shown THEN j.n_resolved_us END, CASE WHEN j.shown THEN j.n_resolved_by END,
+            CASE WHEN j.shown THEN j.n_replaced_state END::smallint,
+            CASE WHEN j.shown THEN j.n_replaced_status END::smallint,
             j.outcome::smallint,
             CASE WHEN j.outcome = 1 THEN j.status END::integer,
                 CASE WHEN j.outcome = 1 THEN j.body_kept END,
@@ -647,10 +655,10 @@ COMMENT ON FUNCTION hapax.run
 
 -- hapax.door() is run() with the rights of a door. It does not RESOLVE, and shows a record only to
 -- an op that names its fingerprint and caller: to others a READ is refused (error -8), LOST shows
--- no record, and MISMATCH only the state. p_fingerprint and p_caller are read for each kind of op.
--- It is made of run()'s own text, so that the two judge alike. Rejected: one function that asks
--- who calls it. In a SECURITY DEFINER function only session_user says that, which knows no SET
--- ROLE.
+-- no record, and MISMATCH only the state. What is not shown is NULL. p_fingerprint and p_caller are
+-- read for each kind of op. It is made of run()'s own text, so that the two judge alike. Rejected:
+-- one function that asks who calls it. In a SECURITY DEFINER function only session_user says that,
+-- which knows no SET ROLE.
 DO $$
 BEGIN
     EXECUTE replace(replace(pg_get_functiondef('hapax.run'::regproc),
