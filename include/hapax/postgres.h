@@ -17,8 +17,9 @@
  *     hapax_pg_execute(conn, &policy, &request, transfer, order, &answer, text);
  *
  * The database must have the schema `hapax` (`hapax init --store postgres://…`), and the user of
- * the connection the rights of a caller (docs/postgres.md). Programs that use this link with libpq,
- * too. Other languages have the same by SQL: hapax.begin() and hapax.complete().
+ * the connection the rights of an executor (`--role executor=NAME`, docs/postgres.md). Programs
+ * that use this link with libpq, too. Other languages have the same by SQL: hapax.begin() and
+ * hapax.complete().
  */
 #ifndef HAPAX_POSTGRES_H
 #define HAPAX_POSTGRES_H
