@@ -58,7 +58,7 @@ typedef enum hapax_class hapax_pg_handler(PGconn *conn, struct hapax_attempt *at
  *   in a          joined, between two savepoints: nothing is committed, and FRESH has `recorded`
  *   transaction   false. The answer holds once you commit. If you roll back, nothing happened, and
  *                 a retry runs. An error leaves the transaction as it was before the call, to go on
- *                 with, unless the connection is gone.
+ *                 with, unless the connection is gone, or the first savepoint cannot be made.
  * In a failed transaction, in a COPY, in pipeline mode or with a query under way:
  * HAPAX_ERR_INVALID.
  *

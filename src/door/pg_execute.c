@@ -106,14 +106,18 @@ static enum hapax_error run(struct pg_call *call, const char *what, const char *
 /* Opens the bracket, and gives the session's secret, in hex, in *rows unless that is NULL. */
 static enum hapax_error enter(struct pg_call *call, PGresult **rows)
 {
-    enum hapax_error error;
+    enum hapax_error error = HAPAX_ERR_NONE;
     PGresult *result;
     const char *version;
 
     assert(!call->inside);
+    /* By itself: where it fails, a savepoint of this name is that of a call around this one. */
+    if (!call->ours)
+        error = run(call, "begin", "SAVEPOINT hapax_call", NULL);
+    if (error != HAPAX_ERR_NONE)
+        return error;
     call->inside = true; /* it may be half open, too */
-    error = run(call, "begin", call->ours ? "BEGIN; " LOOKUP : "SAVEPOINT hapax_call; " LOOKUP,
-                &result);
+    error = run(call, "begin", call->ours ? "BEGIN; " LOOKUP : LOOKUP, &result);
     if (error != HAPAX_ERR_NONE)
         return error;
     version = PQgetvalue(result, 0, 1);
@@ -155,9 +159,12 @@ static enum hapax_error keep(struct pg_call *call)
     enum hapax_error error;
     PGresult *result;
 
+    if (!call->ours) {
+        error = run(call, "leave the savepoint", "RELEASE SAVEPOINT hapax_call", NULL);
+        call->inside = error != HAPAX_ERR_NONE;
+        return error;
+    }
     call->inside = false;
-    if (!call->ours)
-        return run(call, "leave the savepoint", "RELEASE SAVEPOINT hapax_call", NULL);
     if (gone(call))
         return fail(call, "commit", NULL);
     result = PQexec(call->conn, "COMMIT");

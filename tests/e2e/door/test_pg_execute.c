@@ -167,6 +167,20 @@ static void expect_error(struct bed *bed, const char *key, struct script *script
     assert_null(answer.memory);
 }
 
+/* The next PQexec() of a text that begins so fails, as one that an operator cancels. NULL: none. */
+static const char *cancelled;
+
+PGresult *__real_PQexec(PGconn *conn, const char *query);
+PGresult *__wrap_PQexec(PGconn *conn, const char *query);
+
+PGresult *__wrap_PQexec(PGconn *conn, const char *query)
+{
+    if (!cancelled || strncmp(query, cancelled, strlen(cancelled)) != 0)
+        return __real_PQexec(conn, query);
+    cancelled = NULL;
+    return __real_PQexec(conn, "DO $$ BEGIN RAISE query_canceled; END $$");
+}
+
 /* ---- a transaction of Hapax's ---------------------------------------------------------- */
 
 /* One row, one completed record, and every repeat has the same bytes. */
@@ -408,6 +422,52 @@ CASE(the_callers_own_rows_survive_a_failed_handler)
     sql(bed.conn, "COMMIT");
     assert_int_equal(number(bed.conn, "SELECT count(*) FROM heads"), 2);
     assert_int_equal(number(bed.conn, "SELECT count(*) FROM hapax.operations WHERE state = 3"), 1);
+    close_bed(&bed);
+}
+
+/* A joined call whose last statement fails is taken back: the caller's transaction goes on. */
+CASE(a_joined_call_that_cannot_be_left_is_undone)
+{
+    struct script script = final();
+    struct bed bed;
+
+    open_bed(&bed);
+    sql(bed.conn, "BEGIN; INSERT INTO heads VALUES (1)");
+    cancelled = "RELEASE SAVEPOINT hapax_call";
+    expect_error(&bed, "k", &script, HAPAX_ERR_UNAVAILABLE, "leave the savepoint");
+    assert_int_equal(PQtransactionStatus(bed.conn), PQTRANS_INTRANS);
+    sql(bed.conn, "COMMIT");
+    assert_int_equal(number(bed.conn, "SELECT count(*) FROM heads"), 1);
+    assert_int_equal(lines(&bed), 0);
+    close_bed(&bed);
+}
+
+static enum hapax_class play_around(PGconn *conn, struct hapax_attempt *attempt, void *arg)
+{
+    struct script script = final();
+
+    cancelled = "SAVEPOINT hapax_call";
+    expect_error(arg, "inner", &script, HAPAX_ERR_UNAVAILABLE, "cannot begin");
+    return play(conn, attempt, &script);
+}
+
+/* A call within a handler that cannot begin takes back nothing of the call around it. */
+CASE(a_call_that_cannot_begin_leaves_the_one_around_it)
+{
+    struct hapax_request request = {.key = hapax_str("k")};
+    struct hapax_answer answer;
+    struct bed bed;
+
+    open_bed(&bed);
+    sql(bed.conn, "BEGIN; INSERT INTO heads VALUES (1)");
+    assert_int_equal(
+        hapax_pg_execute(bed.conn, &bed.policy, &request, play_around, &bed, &answer, bed.text),
+        HAPAX_ERR_NONE);
+    assert_int_equal(answer.kind, HAPAX_ANSWER_FRESH);
+    assert_int_equal(answer.cls, HAPAX_CLASS_FAILED); /* its transaction had failed */
+    hapax_answer_release(&answer);
+    sql(bed.conn, "COMMIT");
+    assert_int_equal(number(bed.conn, "SELECT count(*) FROM heads"), 1);
     close_bed(&bed);
 }
 
