@@ -57,7 +57,7 @@ HEADING = re.compile(r"^#+ +(.*?) *#*$", re.M)
 
 SDKS = {
     "python": ["hapax/__init__.py", "hapax/_calls.py", "hapax/_door.py", "hapax/errors.py"],
-    "node": ["lib/door.js", "lib/errors.js", "lib/frame.js", "lib/index.js"],
+    "node": ["lib/door.js", "lib/errors.js", "lib/frame.js", "lib/index.js", "lib/notrun.js"],
     "go": ["*.go"],
     "java": ["src/hapax/*.java"],
 }

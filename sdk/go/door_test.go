@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
@@ -205,6 +206,30 @@ func TestAnswersAreErrors(t *testing.T) {
 	out := start(d, one)
 	p.send(kindFault, opOf(p.expect(kindBegin)), map[string]any{"error": "invalid", "text": "key of 256 bytes", "kind": 3}, nil)
 	if r := got(t, out); r.err == nil || !strings.Contains(r.err.Error(), "key of 256 bytes") {
+		t.Error(r.err)
+	}
+}
+
+// NotRun counts for the call whose handler returned it, and for no call around that one. It stays the error that it was.
+func TestNotRunIsOfItsOwnCall(t *testing.T) {
+	p := play(t)
+	d := p.dial()
+	cause := errors.New("busy")
+	busy := NotRun(cause)
+	out := start(d, func(ctx context.Context, _ *Op) (int, error) {
+		_, err := Do(ctx, d, Key("s", "inner"), func(context.Context, *Op) (int, error) { return 0, busy })
+		return 0, fmt.Errorf("no mail: %w", err)
+	})
+	outer := opOf(p.run("OUTER"))
+	p.run("INNER")
+	end := p.expect(kindEnd)
+	same(t, "class of the inner one", end["class"], []byte(`"not_run"`))
+	p.fresh(opOf(end))
+	same(t, "class of the outer one", p.expect(kindEnd)["class"], []byte(`"failed"`))
+	p.fresh(outer)
+	var e *Error
+	if r := got(t, out); !errors.Is(r.err, busy) || !errors.Is(r.err, cause) || errors.As(r.err, &e) ||
+		r.err.Error() != "no mail: busy" {
 		t.Error(r.err)
 	}
 }

@@ -101,7 +101,7 @@ func Reconcile[T any](hook func(context.Context, *Op) (T, bool, error)) Option {
 // Tell writes the door's answer to into: whether it is a replay, whether it is recorded, the fence.
 func Tell(into *Answer) Option { return func(r *Request) { r.tell = into } }
 
-// Classes of the error that a handler returns. Without one an error is "failed", and "unknown" where
+// Classes of the error that a handler returns. Without one, or with "", an error is "failed", and "unknown" where
 // it is that of a handler's context that has ended.
 type classError struct {
 	class string
@@ -111,7 +111,8 @@ type classError struct {
 func (e classError) Unwrap() error { return e.error }
 
 // NotRun says of a handler's error that surely nothing happened: a retry runs. Once a step was begun the
-// attempt has failed all the same: the step may have had its effect.
+// attempt has failed all the same: the step may have had its effect. It counts for the call whose handler
+// returned it alone: where the handler of another call passes it on, that one has failed.
 func NotRun(err error) error { return classError{"not_run", err} }
 
 // Unknown says of a handler's error that nobody can tell what happened: on_expired decides.
@@ -121,7 +122,8 @@ func Unknown(err error) error { return classError{"unknown", err} }
 //
 // The result is stored before Do returns it. It is kept as JSON; a []byte is kept as it is. Every
 // value is a result, also nil, false, 0 and "". An error of fn is returned as it is, to this caller
-// alone: the next one runs fn again, unless a policy says otherwise ([NotRun], [Unknown]).
+// alone: the next one runs fn again, unless a policy says otherwise ([NotRun], [Unknown]). One that is
+// NotRun is returned in another: compare it by errors.Is.
 //
 // fn's context ends when the claim is lost, besides when ctx does. While fn runs, the claim is kept
 // alive, however long that takes (policy run_max: 1 h). When ctx ends before fn was begun, nothing
@@ -178,6 +180,7 @@ func do[T any](ctx context.Context, d *Door, r *Request, fn func(context.Context
 
 // run runs a handler. If the handler panics, the attempt has failed, and the panic goes on.
 func run[T any](ctx context.Context, op *Op, fn func(context.Context, *Op) (T, error)) (value T, end End, err error) {
+	var classed classError
 	returned := false
 	defer func() {
 		if !returned {
@@ -188,8 +191,8 @@ func run[T any](ctx context.Context, op *Op, fn func(context.Context, *Op) (T, e
 	defer cancel()
 	if value, err = fn(ctx, op); err == nil {
 		end, err = success(value)
-	} else {
-		end = failure(ctx, op, err)
+	} else if end = failure(ctx, op, err); errors.As(err, &classed) && classed.class == "not_run" {
+		err = classError{"", err} // it was said of this call, and not of one whose handler passes it on
 	}
 	returned = true
 	return value, end, err
@@ -226,7 +229,7 @@ func outcome(class string, status int, kind Text, body []byte) End {
 func failure(ctx context.Context, op *Op, err error) End {
 	var classed classError
 	class := "failed"
-	if errors.As(err, &classed) && !(classed.class == "not_run" && op.stepped.Load()) {
+	if errors.As(err, &classed) && classed.class != "" && !(classed.class == "not_run" && op.stepped.Load()) {
 		class = classed.class
 	} else if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		class = "unknown"
@@ -243,9 +246,7 @@ func decode[T any](answer *Answer) (T, error) {
 	var result T
 	if raw, ok := any(&result).(*[]byte); ok {
 		*raw = answer.Body
-		return result, nil
-	}
-	if err := json.Unmarshal(answer.Body, &result); err != nil {
+	} else if err := json.Unmarshal(answer.Body, &result); err != nil {
 		return result, fmt.Errorf("hapax: the stored result is no %T: %w", result, err)
 	}
 	return result, nil

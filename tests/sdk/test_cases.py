@@ -73,7 +73,7 @@ def play(case, bench):
         driver = bench.client(step.get("client", 1)) if {"do", "expect"} & set(step) else None
         if "do" in step:
             command = {name: value for name, value in step.items() if name != "client"}
-            if step["do"] == "call":
+            if step["do"] in ("call", "nest"):
                 command.update(scope=command.get("scope", SCOPE), key=unique(command["key"]))
             driver.send({**command, "id": before + step["id"], **({"as": before + step["as"]} if "as" in step else {})})
         elif "expect" in step:

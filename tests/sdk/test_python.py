@@ -469,16 +469,22 @@ def test_a_failure_under_hold_waits_for_an_operator(app, key):
     assert status == 409 and isinstance(hapax.http.error_of(status, got, page), hapax.Unknown) and ran == [1]
 
 
-# A handler that says that nothing was done is run by the next request. One that has begun a step has failed.
-@pytest.mark.parametrize("steps", [False, True])
-def test_a_request_that_was_not_run(hx, key, steps):
+# A handler that says that nothing was done is run by the next request. One that has begun a step has failed, and so
+# has one that passes on what another operation said of itself.
+@pytest.mark.parametrize("before", [None, "step", "other"])
+def test_a_request_that_was_not_run(hx, key, before):
     ran, status = [], []
+
+    def later(_op=None):
+        raise hapax.NotRun("later")
 
     def shop(environ, _start_response):
         ran.append(environ["hapax"].attempt)
-        if steps:
+        if before == "step":
             environ["hapax"].step("charge", lambda op: 1)
-        raise hapax.NotRun("later")
+        elif before == "other":
+            hx.run(later, scope="mails", key=key)
+        later()
 
     def ask():
         environ = {"REQUEST_METHOD": "POST", "HTTP_IDEMPOTENCY_KEY": key}
@@ -488,7 +494,7 @@ def test_a_request_that_was_not_run(hx, key, steps):
     app = hapax.wsgi.Idempotent(shop, hx, on_expired="hold")
     with pytest.raises(hapax.NotRun):
         ask()
-    if steps:
+    if before:
         assert b"unknown-outcome" in b"".join(ask()) and status == ["409 Conflict"] and ran == [1]
     else:
         with pytest.raises(hapax.NotRun):

@@ -58,7 +58,10 @@ export class ClaimLost extends HapaxError {}
 /** A later attempt has written already. Roll back. */
 export class StaleFence extends HapaxError {}
 
-/** For handlers to throw: surely nothing was done, so the next caller of the key runs. */
+/**
+ * For handlers to throw: surely nothing was done, so the next caller of the key runs. It counts once, for the call whose
+ * handler threw it: where it passes on through the handler of another call, that one has failed. Throw a new one each time.
+ */
 export class NotRun extends HapaxError {
   constructor(message?: string, options?: { cause?: unknown });
 }

@@ -6,7 +6,8 @@
 const { isAscii } = require('node:buffer');
 const { CUT } = require('./door.js');
 const { EMPTY, bytesOf, text } = require('./frame.js');
-const { Fault, Indeterminate, NotRun, StoreDown } = require('./errors.js');
+const { Fault, Indeterminate, StoreDown } = require('./errors.js');
+const { didNothing } = require('./notrun.js');
 
 const BODY_MAX = 16 << 20;
 const TEXT_MAX = 64 << 10; // of a body that is sent as a text
@@ -61,7 +62,7 @@ async function exchange(door, options, meta, makeOp, handler) {
         own = await handler(op);
       } catch (error) {
         own = { error };
-        if (op.stepped || !(error instanceof NotRun)) return { meta: { status: 500 } };
+        if (!didNothing(error, op)) return { meta: { status: 500 } };
         return { meta: { status: 503, headers: [['Retry-After', '1']] } };
       }
       try {

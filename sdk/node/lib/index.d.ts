@@ -181,7 +181,7 @@ export class Hapax {
   /**
    * Runs the handler once for a key, and gives every repeat its result. What the handler returns is
    * the result, whatever it is; what it throws is thrown here and ends the attempt as failed, or,
-   * where it is a NotRun and no step was begun, as not run.
+   * where it is a NotRun of its own and no step was begun, as not run.
    *
    * Throws InFlight, Mismatch, Unknown, Failed, Gone, BadKey, StoreDown, Indeterminate, Fault.
    */

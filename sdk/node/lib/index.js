@@ -6,9 +6,9 @@
 const { Door } = require('./door.js');
 const { EMPTY, bytesOf, text } = require('./frame.js');
 const { exchange } = require('./http.js');
+const { didNothing } = require('./notrun.js');
 const {
-  BadKey, Expired, Failed, Gone, HapaxError, InFlight, Limited, Mismatch, NotRun, Refused, StoreDown, TooLarge,
-  Unknown,
+  BadKey, Expired, Failed, Gone, HapaxError, InFlight, Limited, Mismatch, Refused, StoreDown, TooLarge, Unknown,
 } = require('./errors.js');
 
 const BY_ANSWER = {
@@ -126,9 +126,8 @@ function callHooks(door, codec, handler, reconcile) {
   return hooks;
 }
 
-// Once a step was begun the attempt may have had an effect, whatever its error says.
 function errorEnd(error, op) {
-  if (error instanceof NotRun && !op.stepped) return { meta: { class: 'not_run' } };
+  if (didNothing(error, op)) return { meta: { class: 'not_run' } };
   const { name, message, code } = error instanceof Error ? error : { name: 'Error', message: String(error) };
   const headers = [['Content-Type', 'text/plain']];
   const more = JSON.stringify({ name, code });

@@ -156,13 +156,17 @@ def call(door, meta, body, codec, handler, reconcile=None, outer=None):
             return result_of(meta, body, codec, own)
         handle = Handle(handler if kind == RUN else reconcile, begun, codec, meta)
         own = yield handle
-        end, said, own = end_of(own, codec) if kind == RUN else found_of(own, codec)
-        if handle.op._stepped and end.get("class") == "not_run":  # a step may have had its effect
-            end["class"] = "failed"
+        end, said, own = end_of(own, codec, handle.op) if kind == RUN else found_of(own, codec)
         begun.end(end, said)
 
 
-def end_of(gave, codec):
+def did_nothing(error, op):
+    """Whether a handler's exception says that surely nothing was done. A NotRun counts for the first attempt that it
+    ends. The caller that it is raised to may be another handler, which may have had an effect. So may a step."""
+    return isinstance(error, NotRun) and vars(error).setdefault("_op", id(op)) == id(op) and not op._stepped
+
+
+def end_of(gave, codec, op=None):
     """Members and body of END, and what the call's own caller is given."""
     what, value = gave
     if what == "value":
@@ -171,7 +175,7 @@ def end_of(gave, codec):
         except Exception as error:  # it has run, and has no outcome that can be kept
             return {"class": "unknown"}, b"", ("error", error)
         return *kept({"class": "final", "status": 200, "headers": [["Content-Type", codec.type]]}, body), gave
-    if isinstance(value, NotRun):
+    if did_nothing(value, op):
         return {"class": "not_run"}, b"", gave
     said = str(value).encode("utf-8", "replace")[:65536]
     if not isinstance(value, Exception):  # it was cut off: KeyboardInterrupt, CancelledError

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from ._calls import Begin, Handle, Json, Wait, kept, members_of
+from ._calls import Begin, Handle, Json, Wait, did_nothing, kept, members_of
 from ._door import ANSWER, text
-from .errors import Indeterminate, Invalid, NotRun, StoreDown, TooLarge
+from .errors import Indeterminate, Invalid, StoreDown, TooLarge
 
 DROPPED = (b"idempotency-replayed", b"idempotency-recorded", b"idempotency-protected", b"idempotency-ttl")
 METHODS = ("POST", "PATCH", "PUT", "DELETE")
@@ -60,7 +60,7 @@ def exchange(door, meta, body, handler):
             except TooLarge as error:
                 own = ("error", error)
                 begun.end({"class": "unknown"})
-        elif isinstance(value, NotRun) and not handle.op._stepped:  # a step may have had its effect
+        elif did_nothing(value, handle.op):
             begun.end({"class": "not_run"})
         else:
             begun.end({"status": 500} if isinstance(value, Exception) else {"class": "unknown"})

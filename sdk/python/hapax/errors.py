@@ -99,7 +99,9 @@ class ClaimLost(HapaxError):
 
 class NotRun(Exception):
     """Raise this in a handler to say that surely nothing was done: the next call runs the handler. Once a step was
-    begun the attempt has failed all the same: the step may have had its effect."""
+    begun the attempt has failed all the same: the step may have had its effect. It counts once, for the call whose
+    handler raised it: where it passes on through the handler of another call, that one has failed. Raise a new one
+    each time."""
 
 
 BY_ANSWER = {error.answer: error for error in (*HapaxError.__subclasses__(), MissingKey)}

@@ -92,6 +92,8 @@ class Driver {
                     case "return": return type.cast(result(command));
                     case "raise": throw new Raised((String) command.get("text"));
                     case "not_run": throw new NotRun((String) command.get("text"));
+                    case "nest": return HAPAX.once(Key.of((String) command.get("scope"), (String) command.get("key")), type,
+                            handler((String) command.get("as"), type));
                     default:
                         if (command.containsKey("background"))
                             daemon(() -> step(op, command, typeOf(command)));

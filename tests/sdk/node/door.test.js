@@ -569,19 +569,20 @@ test('NotRun after a step is a failure', async () => {
   await seen;
 });
 
-// So does the handler of a request. Before a step it may.
+// So does the handler of a request. Before a step it may, unless it passes on what another operation said of itself.
 test('NotRun of a request', async () => {
   const hx = await played();
-  for (const steps of [false, true]) {
+  const late = () => { throw new sdk.NotRun('late'); };
+  for (const before of [undefined, (op) => op.step('charge', () => 1), () => hx.run({ key: 'other' }, late)]) {
     const seen = assert.rejects(hx.http({ key: 'k', request: { method: 'POST', uri: '/', headers: [] } }, async (op) => {
-      if (steps) await op.step('charge', () => 1);
-      throw new sdk.NotRun('late');
+      await before?.(op);
+      late();
     }), { name: 'NotRun' });
     const begin = await door.heard('BEGIN');
     door.say('RUN', begin.op, RUN);
-    if (steps) await first();
-    assert.equal((await door.heard('END')).meta.status, steps ? 500 : 503);
-    door.say('ANSWER', begin.op, { answer: 'fresh', own: true, class: steps ? 'failed' : 'not_run', status: 500, headers: [] });
+    if (before) await first();
+    assert.equal((await door.heard('END')).meta.status, before ? 500 : 503);
+    door.say('ANSWER', begin.op, { answer: 'fresh', own: true, class: before ? 'failed' : 'not_run', status: 500, headers: [] });
     await seen;
   }
 });

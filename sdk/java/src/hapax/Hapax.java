@@ -77,11 +77,8 @@ public final class Hapax implements AutoCloseable {
     public <T, E extends Exception> T call(Request request, Type type, Handler<T, E> handler) throws E {
         Ended<T> ended = drive(request, handler);
         Answer answer = ended.turn.answer();
-        if (answer.own()) {
-            if (ended.thrown != null)
-                Hapax.<RuntimeException>rethrow(ended.thrown); // E, or unchecked
-            return ended.value;
-        }
+        if (answer.own())
+            return ended.thrown == null ? ended.value : Hapax.<T, RuntimeException>rethrow(ended.thrown); // E, or unchecked
         if (!answer.answer().equals("replay") || answer.status() >= 400)
             throw HapaxException.of(answer);
         return decode(answer.body(), type);
@@ -140,7 +137,7 @@ public final class Hapax implements AutoCloseable {
     }
 
     @SuppressWarnings("unchecked")
-    private static <X extends Throwable> void rethrow(Throwable thrown) throws X {
+    private static <T, X extends Throwable> T rethrow(Throwable thrown) throws X {
         throw (X) thrown;
     }
 
@@ -159,7 +156,8 @@ public final class Hapax implements AutoCloseable {
         if (thrown == null)
             return new Ended<>(value, null, end(op, value, body));
         String how = ran || thrown instanceof UnknownResult || thrown instanceof InterruptedException ? "unknown"
-                : thrown instanceof Refused ? "refuse" : thrown instanceof NotRun && !op.call.stepped ? "not_run" : "failed";
+                : thrown instanceof Refused ? "refuse"
+                : thrown instanceof NotRun no && !no.counted.getAndSet(true) && !op.call.stepped ? "not_run" : "failed";
         String text = String.valueOf(thrown.getMessage());
         body = text.substring(0, Math.min(text.length(), ERROR_MAX)).getBytes(StandardCharsets.UTF_8);
         return new Ended<>(null, thrown, end(op, how, 500, "text/plain", body));

@@ -115,6 +115,8 @@ func handler[T ~[]byte](id string) func(context.Context, *hapax.Op) (T, error) {
 					return nil, raised(c.Text)
 				case "not_run":
 					return nil, hapax.NotRun(notRun(c.Text))
+				case "nest":
+					return hapax.Do(ctx, connected(), hapax.Key(c.Scope, c.Key), handler[T](c.As))
 				case "step":
 					if c.Background {
 						go step(context.WithoutCancel(ctx), op, c)
