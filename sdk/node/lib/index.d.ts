@@ -181,7 +181,8 @@ export class Hapax {
   /**
    * Runs the handler once for a key, and gives every repeat its result. What the handler returns is
    * the result, whatever it is; what it throws is thrown here and ends the attempt as failed, or,
-   * where it is a NotRun of its own and no step was begun, as not run.
+   * where it is a NotRun of its own and no step was begun, as not run. A result that the codec cannot
+   * encode ends it as unknown, and the codec's error is thrown.
    *
    * Throws InFlight, Mismatch, Unknown, Failed, Gone, BadKey, StoreDown, Indeterminate, Fault.
    */

@@ -101,14 +101,19 @@ function callHooks(door, codec, handler, reconcile) {
     own: undefined,
     async run(told, call) {
       const op = new Op(door, told, call, codec);
+      let value;
       try {
-        const value = await handler(op);
-        const end = valueEnd(value, codec);
-        hooks.own = { value };
-        return end;
+        value = await handler(op);
       } catch (error) {
         hooks.own = { error };
         return errorEnd(error, op);
+      }
+      try {
+        hooks.own = { value };
+        return valueEnd(value, codec);
+      } catch (error) { // it has run, and has no outcome that can be kept
+        hooks.own = { error };
+        return { meta: { class: 'unknown' } };
       }
     },
     async reconcile(told, call) {

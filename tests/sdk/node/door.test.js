@@ -130,13 +130,17 @@ for (const [error, meta] of [
   });
 }
 
-// A result that has no JSON is an error of the handler, not an empty result.
+// A result that has no JSON is an error for the caller, and nobody takes it for one that did not run, or failed.
 test('a result that cannot be kept', async () => {
   const hx = await played();
-  const thrown = assert.rejects(hx.run({ key: 'k' }, () => 10n), TypeError);
-  const { end } = await first();
-  await thrown;
-  assert.equal(end.meta.class, 'failed');
+  const circle = {};
+  circle.again = circle;
+  for (const value of [10n, circle, () => 1]) {
+    const thrown = assert.rejects(hx.run({ key: 'k' }, () => value), TypeError);
+    const { end } = await first();
+    await thrown;
+    assert.deepEqual(end.meta, { class: 'unknown' });
+  }
 });
 
 // A stored failure is thrown again to repeats (on_failed=replay).
