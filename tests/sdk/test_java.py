@@ -149,6 +149,13 @@ def test_no_hook_for_requests(api):
     assert (answer.status, answer.headers["Idempotency-Replayed"]) == (500, None) and b"first" not in answer.bytes
 
 
+def test_a_response_that_the_door_refuses(api):
+    """It is lost, and its client is not told that nothing ran."""
+    answer = api("/odd/many", {}, Idempotency_Key="many")
+    assert (answer.status, answer.problem, answer.headers["Retry-After"]) == (502, "upstream-failed", "1")
+    wait_until(lambda: api("/odd/many", {}, Idempotency_Key="many").problem == "unknown-outcome", "the end of it")
+
+
 @pytest.mark.parametrize("how", ["late", "late-and-thrown", "dispatched-elsewhere"])
 def test_a_filter_keeps_no_response_that_never_comes(api, how):
     """Asynchronous handling that is over its time, whose begin fails, or that goes where no filter is, is 500. What it

@@ -502,6 +502,61 @@ def test_a_request_that_was_not_run(hx, key, before):
         assert ran == [1, 2] and not status
 
 
+def asked_of(app, key):
+    """What an application of WSGI answers: status, headers, page."""
+    environ, said = {"REQUEST_METHOD": "POST", "HTTP_IDEMPOTENCY_KEY": key}, []
+    wsgiref.util.setup_testing_defaults(environ)
+    page = b"".join(app(environ, lambda status, headers: said.extend((int(status.split()[0]), dict(headers)))))
+    return *said, page
+
+
+# Once a request ran nobody is told that it did not: not where its response cannot be kept, nor where the application
+# passes on what another operation said.
+@pytest.mark.parametrize("given", [[("X-Large", "x" * (18 << 20))], [(f"X-{i}", "1") for i in range(300)],
+                                   hapax.StoreDown("another's"), hapax.TooLarge("another's")],
+                         ids=["large", "many", "store_down", "too_large"])
+def test_a_request_that_ran_and_has_no_response(hx, key, given):
+    ran = []
+
+    def shop(environ, start_response):
+        ran.append(1)
+        if isinstance(given, Exception):
+            raise given
+        start_response("201 Created", given)
+        return [b"paid"]
+
+    app = hapax.wsgi.Idempotent(shop, hx, on_expired="hold", wait="1m")
+    for status, slug in ((502, b"upstream-failed"), (409, b"unknown-outcome")):
+        got = asked_of(app, key)
+        assert got[0] == status and slug in got[2] and ran == [1], got
+
+
+# Nor where the door dies behind its effect.
+def test_a_request_whose_door_dies(folder, key):
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{folder}/played.sock")
+        listener.listen()
+        connections = []
+
+        def play():
+            connections.append(listener.accept()[0])
+            played.read(connections[0])
+            played.say(connections[0], 2, 0, {"version": 1, "beat_ms": 60000, "lease_ms": 60000})
+            played.read(connections[0])
+            played.say(connections[0], 5, 1, {"attempt": 1, "fence": 1, "stale": False, "ticket": "t"})
+
+        def shop(environ, start_response):
+            listener.close()
+            connections[0].close()
+            start_response("201 Created", [])
+            return [b"paid"]
+
+        threading.Thread(target=play, daemon=True).start()
+        hx = hapax.connect(f"unix:{folder}/played.sock", timeout=0.5)
+        status, headers, page = asked_of(hapax.wsgi.Idempotent(shop, hx), key)
+        assert (status, headers["retry-after"]) == (502, "1") and b"upstream-failed" in page
+
+
 @contextlib.contextmanager
 def served(kind, hx, status, **options):
     """A real server, whose application has a length and a body for each status; its port, and how often it ran."""

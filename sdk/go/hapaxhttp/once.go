@@ -84,7 +84,7 @@ func Serve(door *hapax.Door, w http.ResponseWriter, r *http.Request, next http.H
 		option(begin, r)
 	}
 	if begin.Reconciles {
-		unavailable(w, &hapax.Error{Answer: "invalid", Text: "hapax.Reconcile: HTTP has no such hook; use hapax.Hold"})
+		unavailable(w, &hapax.Error{Answer: "invalid", Text: "hapax.Reconcile: HTTP has no such hook; use hapax.Hold"}, false)
 		return
 	}
 	if len(r.Header.Values(keyHeader)) > 0 { // without a key the handler reads the body itself
@@ -107,7 +107,7 @@ func Serve(door *hapax.Door, w http.ResponseWriter, r *http.Request, next http.H
 		}
 	}
 	if err != nil {
-		unavailable(w, err)
+		unavailable(w, err, op != nil)
 		return
 	}
 	status, body := answer.Status, answer.Body
@@ -145,17 +145,23 @@ func run(op *hapax.Op, made *recorder, r *http.Request, next http.HandlerFunc) (
 	return answer, err
 }
 
-// unavailable answers where there is no door, or where the door does not know what became of the
-// response.
-func unavailable(w http.ResponseWriter, err error) {
-	status, text := http.StatusInternalServerError, err.Error()
-	if errors.Is(err, hapax.ErrStoreDown) || errors.Is(err, hapax.ErrIndeterminate) {
-		status, text = http.StatusServiceUnavailable, "The operation cannot be protected now. Send it again, with the same key."
+// unavailable answers where the door did not. Where the handler ran nothing says that it did not.
+func unavailable(w http.ResponseWriter, err error, ran bool) {
+	problem := Problem{Type: "about:blank", Title: "Not run", Status: http.StatusInternalServerError, Detail: err.Error()}
+	if ran {
+		problem = Problem{Type: "urn:hapax:problem:upstream-failed", Title: "The service gave no response",
+			Status: http.StatusBadGateway, Detail: "The operation may have had its effect. Ask again with the same key."}
+	} else if errors.Is(err, hapax.ErrStoreDown) {
+		problem = Problem{Type: "urn:hapax:problem:store-unavailable", Title: "The operation cannot be protected now",
+			Status: http.StatusServiceUnavailable, Detail: "Nothing was run for this request."}
+	}
+	if problem.Status != http.StatusInternalServerError {
 		w.Header().Set("Retry-After", "1")
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(status)
-	fmt.Fprintf(w, `{"type":"about:blank","status":%d,"detail":%q}`+"\n", status, text)
+	w.WriteHeader(problem.Status)
+	fmt.Fprintf(w, `{"type":%q,"title":%q,"status":%d,"detail":%q}`+"\n", problem.Type, problem.Title, problem.Status,
+		problem.Detail)
 }
 
 // detached is a context with the values of another, which does not end.

@@ -6,7 +6,7 @@ import json
 
 from ._calls import Begin, Handle, Json, Wait, did_nothing, kept, members_of
 from ._door import ANSWER, text
-from .errors import Indeterminate, Invalid, StoreDown, TooLarge
+from .errors import HapaxError, Invalid, StoreDown, TooLarge
 
 DROPPED = (b"idempotency-replayed", b"idempotency-recorded", b"idempotency-protected", b"idempotency-ttl")
 METHODS = ("POST", "PATCH", "PUT", "DELETE")
@@ -31,18 +31,22 @@ def raw(value):
 
 def exchange(door, meta, body, handler):
     """handler(op) gives (status, [(name, value)] as bytes, body). The same is returned, to be sent. What the handler
-    raises is raised, and was a 500."""
+    raises is raised, and was a 500; in place of a HapaxError a problem is returned."""
     own = None
     begun = yield Begin(door, meta, body, None)
     while True:
         kind, meta, body = yield Wait()
         if kind is None:
-            raise meta
+            if own is None:
+                raise meta
+            return problem(meta, ran=True)
         if kind == ANSWER:
             added = [(raw(name), raw(value)) for name, value in meta.get("headers", ())]
             if not meta.get("own"):
                 return meta["status"], added, b"" if meta["status"] in NO_BODY else body
             what, value = own
+            if isinstance(value, HapaxError):
+                return problem(value, ran=True)
             if what == "error":
                 raise value
             status, headers, body = value
@@ -66,12 +70,16 @@ def exchange(door, meta, body, handler):
             begun.end({"status": 500} if isinstance(value, Exception) else {"class": "unknown"})
 
 
-def problem(error):
-    """The response for an exchange that failed; a HapaxError."""
-    status = {StoreDown: 503, Indeterminate: 503, TooLarge: 413, Invalid: 500}.get(type(error), 500)
-    page = {"type": "urn:hapax:problem:store-unavailable" if status == 503 else "about:blank", "status": status,
-            "title": "Nobody can tell whether this ran before" if status == 503 else "Not run", "detail": str(error)}
+def problem(error, ran=False):
+    """The response for an exchange that failed with a HapaxError. ran: its handler has run, and nothing may deny it."""
+    status = 502 if ran else {StoreDown: 503, TooLarge: 413}.get(type(error), 500)
+    kind, title = {
+        502: ("urn:hapax:problem:upstream-failed", "The service gave no response"),
+        503: ("urn:hapax:problem:store-unavailable", "Nobody can tell whether this ran before"),
+    }.get(status, ("about:blank", "Not run"))
+    detail = f"The operation may have had its effect. Ask again with the same key. ({error})" if ran else str(error)
     headers = [(b"content-type", b"application/problem+json")]
-    if status == 503:
+    if status in (502, 503):
         headers.append((b"retry-after", b"1"))
+    page = {"type": kind, "status": status, "title": title, "detail": detail}
     return status, headers, json.dumps(page).encode("utf-8")

@@ -74,6 +74,10 @@ class Servlets {
                     response.addCookie(new Cookie("plain", ""));
                     response.getWriter().print("set");
                 }
+                case "many" -> {
+                    for (int i = 0; i < 300; i++) // the door takes 256
+                        response.addHeader("X-" + i, "1");
+                }
                 case "dates" -> {
                     response.setDateHeader("Expires", 3 * 86400_000L);
                     response.setIntHeader("X-Left", 3);

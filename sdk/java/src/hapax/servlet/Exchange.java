@@ -85,7 +85,7 @@ final class Exchange {
             if (!passed)
                 OnceFilter.send(response, kept, answer);
         } catch (HapaxException e) {
-            OnceFilter.refuse(request, response, e);
+            OnceFilter.refuse(request, response, e, true);
         }
     }
 

@@ -50,7 +50,7 @@ public final class OnceFilter implements Filter {
     private static final int BODY_MAX = 16 << 20;
     private static final Set<String> SAFE = Set.of("GET", "HEAD", "OPTIONS", "TRACE");
     /** The door is away, ends, or has no room. */
-    private static final Set<String> PASSING = Set.of("store_down", "indeterminate", "unavailable", "nomem");
+    private static final Set<String> PASSING = Set.of("store_down", "unavailable", "nomem");
 
     private final Hapax hapax;
     private final String scope;
@@ -85,7 +85,7 @@ public final class OnceFilter implements Filter {
         try {
             turn = hapax.begin(beginOf(request, body == null ? new byte[0] : body));
         } catch (HapaxException e) {
-            refuse(request, response, e);
+            refuse(request, response, e, false);
             return;
         }
         if (turn.op() == null)
@@ -124,23 +124,31 @@ public final class OnceFilter implements Filter {
         response.getOutputStream().write(body);
     }
 
-    /** Answers where the door did not. */
-    static void refuse(HttpServletRequest request, HttpServletResponse response, HapaxException e) throws IOException {
+    /** Answers where the door did not. ran: the handler did, so that nothing says that it did not. */
+    static void refuse(HttpServletRequest request, HttpServletResponse response, HapaxException e, boolean ran)
+            throws IOException {
         if (response.isCommitted()) { // it was passed on
             request.getServletContext().log("hapax: the outcome of a request may not be stored", e);
+        } else if (ran) { // the door is gone, or the response cannot be kept
+            problem(response, 502, "urn:hapax:problem:upstream-failed", "The service gave no response",
+                    "The operation may have had its effect. Ask again with the same key.");
+            request.getServletContext().log("hapax: the outcome of a request may not be stored", e);
         } else if (PASSING.contains(e.answer())) {
-            response.setHeader("Retry-After", "1");
-            problem(response, 503, "The operation cannot be protected now. Send it again, with the same key.");
-        } else { // an option that is wrong, or a response that cannot be kept
-            problem(response, 500, "The operation was refused.");
+            problem(response, 503, "urn:hapax:problem:store-unavailable", "The operation cannot be protected now",
+                    "Nothing was run for this request.");
+        } else { // an option that is wrong
+            problem(response, 500, "about:blank", "Not run", "The operation was refused.");
             request.getServletContext().log("hapax: a request was refused", e);
         }
     }
 
-    private static void problem(HttpServletResponse response, int status, String detail) throws IOException {
+    private static void problem(HttpServletResponse response, int status, String type, String title, String detail)
+            throws IOException {
         response.setStatus(status);
         response.setContentType("application/problem+json");
-        response.getOutputStream().write(("{\"type\":\"about:blank\",\"status\":" + status + ",\"detail\":\"" + detail + "\"}\n")
-                .getBytes(StandardCharsets.UTF_8));
+        if (status != 500)
+            response.setHeader("Retry-After", "1");
+        response.getOutputStream().write(("{\"type\":\"" + type + "\",\"title\":\"" + title + "\",\"status\":" + status
+                + ",\"detail\":\"" + detail + "\"}\n").getBytes(StandardCharsets.UTF_8));
     }
 }
