@@ -557,6 +557,37 @@ def test_a_request_whose_door_dies(folder, key):
         assert (status, headers["retry-after"]) == (502, "1") and b"upstream-failed" in page
 
 
+# An application of ASGI that stops before its response ends, as where its client has left, has given none.
+@pytest.mark.parametrize("messages", [0, 1, 2])
+def test_a_response_without_its_end(hx, key, messages):
+    ran = []
+    said = [{"type": "http.response.start", "status": 201, "headers": []},
+            {"type": "http.response.body", "body": b"row 1", "more_body": True}]
+
+    async def export(scope, receive, send):
+        ran.append(1)
+        for message in said[:messages]:
+            await send(message)
+
+    async def ask():
+        sent = []
+
+        async def receive():
+            return {"type": "http.request", "body": b"{}"}
+
+        async def send(message):
+            sent.append(message)
+
+        await hapax.asgi.Idempotent(export, hx, scope="cut", on_expired="hold")(
+            {"type": "http", "method": "POST", "path": "/export", "headers": [(b"idempotency-key", key.encode())]},
+            receive, send)
+        return sent[0]["status"], sent[1]["body"]
+
+    for status, slug in ((502, b"upstream-failed"), (409, b"unknown-outcome")):
+        got = asyncio.run(ask())
+        assert got[0] == status and slug in got[1] and ran == [1], got
+
+
 @contextlib.contextmanager
 def served(kind, hx, status, **options):
     """A real server, whose application has a length and a body for each status; its port, and how often it ran."""

@@ -6,7 +6,7 @@ import json
 
 from ._calls import Begin, Handle, Json, Wait, did_nothing, kept, members_of
 from ._door import ANSWER, text
-from .errors import HapaxError, Invalid, StoreDown, TooLarge
+from .errors import HapaxError, Indeterminate, Invalid, StoreDown, TooLarge
 
 DROPPED = (b"idempotency-replayed", b"idempotency-recorded", b"idempotency-protected", b"idempotency-ttl")
 METHODS = ("POST", "PATCH", "PUT", "DELETE")
@@ -30,8 +30,9 @@ def raw(value):
 
 
 def exchange(door, meta, body, handler):
-    """handler(op) gives (status, [(name, value)] as bytes, body). The same is returned, to be sent. What the handler
-    raises is raised, and was a 500; in place of a HapaxError a problem is returned."""
+    """handler(op) gives (status, [(name, value)] as bytes, body), or None where it stopped before its response ended.
+    The same is returned, to be sent. What the handler raises is raised, and was a 500; in place of a HapaxError a
+    problem is returned."""
     own = None
     begun = yield Begin(door, meta, body, None)
     while True:
@@ -54,7 +55,10 @@ def exchange(door, meta, body, handler):
         handle = Handle(handler, begun, Json(), meta)
         own = yield handle
         what, value = own
-        if what == "value":
+        if value is None:
+            own = ("error", Indeterminate("the response was cut off"))
+            begun.end({"class": "unknown"})
+        elif what == "value":
             status, headers, said = value
             if status in NO_BODY:
                 own = (what, (status, headers, said := b""))

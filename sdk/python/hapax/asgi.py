@@ -5,6 +5,7 @@
                        caller=lambda scope: scope["user"].id)
 
 A handler finds its Op in request.scope["hapax"]. Bodies are held in memory: what streams goes around it by `methods`.
+An application that stops before its response ends, as where its client has left, gives none: the outcome is unknown.
 """
 from __future__ import annotations
 
@@ -69,8 +70,8 @@ async def body_of(receive):
 
 
 async def respond(app, scope, body, receive):
-    """What the application answers."""
-    given, started, parts = [body], {}, []
+    """What the application answers; None where it stops before its response ends, as where its client has left."""
+    given, started, parts, more = [body], {}, [], True
 
     async def again():
         if given:
@@ -78,12 +79,14 @@ async def respond(app, scope, body, receive):
         return await receive()
 
     async def take(message):
+        nonlocal more
         if message["type"] == "http.response.start":
             started.update(message)
         elif message["type"] == "http.response.body":
             parts.append(bytes(message.get("body", b"")))
+            more = message.get("more_body", False)
 
     await app(scope, again, take)
-    if "status" not in started:
-        raise RuntimeError("the application gave no response")
+    if more:
+        return None
     return started["status"], [tuple(pair) for pair in started.get("headers", ())], b"".join(parts)
