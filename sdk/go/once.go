@@ -16,7 +16,7 @@ const errorMax = 64 << 10 // bytes of an error that are kept
 type OpKey struct{ Scope, Key string }
 
 // Key returns the name of an operation: a scope ("refunds") and a key that is the same whenever the
-// same thing is meant ("order-17"), of 1 to 255 bytes each.
+// same thing is meant ("order-17"), of 1 to 255 bytes each. Without a key nothing runs.
 func Key(scope, key string) OpKey { return OpKey{scope, key} }
 
 // Option is more about an operation than its key.
@@ -154,6 +154,9 @@ func do[T any](ctx context.Context, d *Door, r *Request, fn func(context.Context
 	for _, option := range options {
 		option(r)
 	}
+	if r.Key == "" && r.Step == "" {
+		return none, errors.New("hapax: no key: an operation without one would run unprotected")
+	}
 	op, answer, err := d.Begin(ctx, r)
 	for op != nil {
 		var end End
@@ -199,9 +202,8 @@ func run[T any](ctx context.Context, op *Op, fn func(context.Context, *Op) (T, e
 }
 
 func ask(ctx context.Context, op *Op, hook func(context.Context, *Op) (any, bool, error)) (end End) {
-	end = End{Class: "unknown"}
 	value, happened, err := hook(ctx, op)
-	if err == nil && happened {
+	if end.Class = "unknown"; err == nil && happened {
 		end, _ = success(value)
 	} else if err == nil {
 		end.Class = "not_run"

@@ -232,9 +232,8 @@ func (o *Op) End(end End) (*Op, *Answer, error) {
 		c.end(f)
 	}
 	d.mu.Unlock()
-	op, answer, err := c.hear(<-c.news)
-	if over != nil {
-		return nil, nil, over
+	if op, answer, err := c.hear(<-c.news); over == nil {
+		return op, answer, err
 	}
-	return op, answer, err
+	return nil, nil, over
 }

@@ -65,7 +65,7 @@ def play(case, bench):
     before, saved = f"{next(numbers)}-", {}
 
     def unique(key):
-        if "{}" in key:
+        if not key or "{}" in key:
             return key.replace("{}", before)
         return (before + key)[:max(255, len(key))]
 

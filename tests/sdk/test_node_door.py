@@ -340,14 +340,17 @@ def test_jobs_of_bullmq(redis, make_door):
     """A job runs once per key; a failure is retried as the door says; what is hopeless or unknown fails for good."""
     door = make_door(redis.uri())
     with Program(HERE / "jobs.js", redis.port, HAPAX_DOOR=door.address) as jobs:
-        told = jobs(jobs=[["pay", "a"], ["pay", "a"], ["refuse", "b"], ["flaky", "c"], ["unrecoverable", "d"]])
+        told = jobs(jobs=[["pay", "a"], ["pay", "a"], ["refuse", "b"], ["flaky", "c"], ["unrecoverable", "d"],
+                          ["pay", None]])
     results = {key: [(one["state"], one.get("value") or one.get("reason")) for one in told["jobs"] if one["key"] == key]
-               for key in "abcd"}
+               for key in (*"abcd", None)}
     assert results["a"] == [("completed", {"paid": "a"})] * 2
     assert results["c"] == [("completed", {"paid": "c"})]
     for key, text in (("b", "hopeless"), ("d", "for good")):
         (state, reason), = results[key]
         assert state == "failed" and reason.startswith("dead: refused") and text in reason
+    (state, reason), = results[None]  # its own id is no key of an operation that asks for another
+    assert state == "failed" and "no_key" in reason
     assert told["effects"] == {"pay a": 1, "refuse b": 1, "flaky c": 2, "unrecoverable d": 1}
 
 

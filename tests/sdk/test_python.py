@@ -79,8 +79,10 @@ def test_once_of_a_function(hx, key):
     assert failed.value.differs == "fingerprint"
     with pytest.raises(TypeError):
         pay()
-    with pytest.raises(hapax.Invalid):
-        pay("")
+    for none in ("", None):
+        with pytest.raises(hapax.Invalid, match="no key"):
+            pay(none)
+    assert ran == [1]
 
 
 # A type checker knows what a handler, or a decorated function, gives.
@@ -722,6 +724,13 @@ def test_celery(hx, key):
         assert deliver("slow").get() == {"paid": "slow"} and ran == ["a", "slow"]
         assert inside[0].state == "RETRY" and retried[0]["countdown"] > 0 and retried[0]["max_retries"] is None
     assert pay("b") == {"paid": "b"}  # a plain call is one
+
+    @app.task(name="shop.refund", base=hapax.celery.once(hx, key=lambda task, args, kwargs: args[0]))
+    def refund(order):
+        ran.append(order)
+
+    for none in (None, ""):
+        assert isinstance(refund.apply(args=[none]).result, hapax.Invalid) and none not in ran
 
 
 # ---- without a door ---------------------------------------------------------------------------

@@ -6,7 +6,7 @@ export type ProcessorOptions<J> = {
 } & {
   /** Default: the queue's name. */
   scope?: string | ((job: J) => string);
-  /** Default: the job's id. */
+  /** Default: the job's id. A job that the function gives no key is dead. */
   key?: (job: J) => Text;
   owner?: (job: J) => Text;
   caller?: (job: J) => Text | Text[];

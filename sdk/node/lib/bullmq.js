@@ -11,7 +11,7 @@ function idempotent(hapax, options, handler) {
     for (const [name, value] of Object.entries(options)) {
       if (typeof value === 'function') set[name] = await value(job);
     }
-    set.key ??= job.id;
+    if (options.key === undefined) set.key = job.id;
     set.message = { attempts: job.attemptsMade, ...options.message };
     const told = await hapax.message(set, async (op) => {
       try {

@@ -194,7 +194,10 @@ export class Hapax {
     handler: (...args: [...A, Op]) => T | Promise<T>,
   ): (...args: A) => Promise<T>;
 
-  /** As `run`, for a message of a queue: says what becomes of the message. Throws where nobody can say. */
+  /**
+   * As `run`, for a message of a queue: says what becomes of the message. One without a key is dead, unless the policy `key`
+   * says otherwise. Throws where nobody can say.
+   */
   message<T>(options: MessageOptions<T>, handler: (op: Op) => T | Promise<T>): Promise<Told<T>>;
 
   /**

@@ -255,6 +255,7 @@ class Hapax {
     const [print, body] = fingerprintOf(options.fingerprint);
     const hooks = callHooks(this.#door, codecOf(options.codec), handler, options.reconcile);
     const asked = metaOf(options, print, 'message', options.message ?? {});
+    asked.policy.key ??= 'required'; // otherwise a message without a key would run unprotected
     const answer = await this.#door.call(asked, body, hooks, { signal: options.signal });
     const { do: what, after_ms: afterMs, reason, line, again, answer: code } = answer.meta;
     const told = { do: what, afterMs, reason, line, again, answer: code };

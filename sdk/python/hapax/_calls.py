@@ -430,7 +430,7 @@ class Once:
                 options[name] = options[name](*args, **kwargs)
             elif options.get(name) in given:
                 options[name] = given[options[name]]
-        options["key"] = options["key"] if isinstance(options["key"], bytes) else str(options["key"])
+        options["key"] = options["key"] if isinstance(options["key"], (bytes, type(None))) else str(options["key"])
         options.setdefault("fingerprint", given)
         options.setdefault("what", self.function.__qualname__)
         hook = options.get("reconcile")

@@ -20,7 +20,7 @@ def once(hapax, *, scope=None, key=id_of, again_s=5.0, **options):
     """A class of tasks.
 
     scope     str; by default the task's name
-    key       a function of (task, args, kwargs)
+    key       a function of (task, args, kwargs); a task that it gives none fails
     again_s   seconds after which a task is tried again that another worker runs, or whose store is down, where the
               door does not say when
     others    as in hapax.run()
@@ -32,12 +32,13 @@ def once(hapax, *, scope=None, key=id_of, again_s=5.0, **options):
         abstract = True
 
         def __call__(self, *args, **kwargs):
-            named = str(key(self, args, kwargs) or "")
-            if not named:  # called as a function, not by a worker
+            named = key(self, args, kwargs)
+            if named is None and key is id_of:  # called as a function, not by a worker
                 return super().__call__(*args, **kwargs)
             inner = super().__call__
             try:
-                return hapax.run(lambda op: inner(*args, **kwargs), scope=scope or self.name, key=named,
+                return hapax.run(lambda op: inner(*args, **kwargs), scope=scope or self.name,
+                                 key=None if named is None else str(named),
                                  fingerprint=[list(args), kwargs], **options)
             except (InFlight, StoreDown) as error:
                 again = error.retry_after if error.retry_after is not None else again_s

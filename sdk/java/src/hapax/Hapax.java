@@ -67,9 +67,10 @@ public final class Hapax implements AutoCloseable {
      * @throws CancellationException where the thread is interrupted before the handler was begun; nothing ran
      */
     public <T, E extends Exception> T once(Key key, Class<T> type, Handler<T, E> handler, Options... options) throws E {
+        if (key.key().length == 0)
+            throw new HapaxException("invalid", "no key: an operation without one would run unprotected", null);
         Request request = new Request().set("scope", key.scope()).set("key", key.key());
-        for (Options some : options)
-            some.into(request);
+        List.of(options).forEach(some -> some.into(request));
         return call(request, type, handler);
     }
 
@@ -120,9 +121,8 @@ public final class Hapax implements AutoCloseable {
             Thread.currentThread().interrupt();
         if (news.error() != null)
             throw news.error();
-        if (news.frame().kind() == Frame.ANSWER)
-            return new Op.Turn(null, new Answer(news.frame().members(), news.frame().body()));
-        return new Op.Turn(new Op(this, call, news.frame()), null);
+        return news.frame().kind() != Frame.ANSWER ? new Op.Turn(new Op(this, call, news.frame()), null)
+                : new Op.Turn(null, new Answer(news.frame().members(), news.frame().body()));
     }
 
     private record Ended<T>(T value, Throwable thrown, Op.Turn turn) {
