@@ -164,16 +164,18 @@ class OnRabbit:
 @pytest.mark.parametrize("of", [OnKafka, OnRabbit])
 def test_a_listener_takes_a_message_once(made, folder, of):  # noqa: F811
     """A repeat runs nothing. What fails is tried again, and put aside in the end; what is refused is, at once; so is
-    what a worker had that was killed, since nobody can tell. All are acknowledged then, and not before."""
+    what has no key, and what a worker had that was killed, since nobody can tell. All are acknowledged then, and not
+    before."""
     queue = of()
     door = Door(Store("rocksdb", folder), folder, "--on-expired", "hold", "--on-failed", "retry",
                 "--on-disconnect", "now")
     application = Application(made, folder, **queue.properties)
     try:
-        for key, text in (("a", "a 5"), ("b", "b 13"), ("a", "a 5"), ("c", "c 14"), ("d", "d 5"), ("d", "d 6")):
+        for key, text in (("a", "a 5"), ("b", "b 13"), ("a", "a 5"), ("c", "c 14"), ("d", "d 5"), ("d", "d 6"),
+                          (None, "n 5")):
             queue.send(key, text)
         queue.send("another", "a 5", **{"Idempotency-Key": '"a"'})
-        wait_until(lambda: queue.aside() == ["b 13", "c 14", "d 6"], lambda: f"three letters; {queue.letters}")
+        wait_until(lambda: queue.aside() == ["b 13", "c 14", "d 6", "n 5"], lambda: f"four letters; {queue.letters}")
         wait_until(queue.is_done, "the end of all messages")
         assert application.effects() == {"a": 1, "d": 1}
         queue.send("e", "e 77")
@@ -181,7 +183,8 @@ def test_a_listener_takes_a_message_once(made, folder, of):  # noqa: F811
         assert not queue.is_done()
         application.kill()
         application.start()
-        wait_until(lambda: queue.aside() == ["b 13", "c 14", "d 6", "e 77"], lambda: f"four letters; {queue.letters}")
+        wait_until(lambda: queue.aside() == ["b 13", "c 14", "d 6", "e 77", "n 5"],
+                   lambda: f"five letters; {queue.letters}")
         wait_until(queue.is_done, "the end of all messages")
         assert application.effects() == {"a": 1, "d": 1, "e": 1}
     finally:

@@ -42,7 +42,7 @@ abstract class Message {
                 request.set("key", named);
             else
                 request.set("key_header", keys);
-            options.into(request);
+            Options.none().policy("key", "required").and(options).into(request); // without one it would run unprotected
             told = hapax.message(request, handler);
             if (told.thrown() != null)
                 warn(what, "failed", told.thrown());

@@ -30,9 +30,10 @@ import java.util.concurrent.TimeUnit;
  * }
  * }</pre>
  *
- * The key is the header Idempotency-Key, or else the message-id. The body is the fingerprint. A message that waits for a retry
- * stays unacknowledged meanwhile, and counts for the channel's prefetch. One that is dead or parked is rejected: give the
- * queue a dead letter exchange, since without one RabbitMQ drops what is rejected.
+ * The key is the header Idempotency-Key, or else the message-id; a message that has neither is dead. The body is the
+ * fingerprint. A message that waits for a retry stays unacknowledged meanwhile, and counts for the channel's prefetch. One
+ * that is dead or parked is rejected: give the queue a dead letter exchange, since without one RabbitMQ drops what is
+ * rejected.
  */
 public final class RabbitOnce {
     private final Hapax hapax;
