@@ -430,9 +430,10 @@ BEGIN
     -- The COMPLETE of a repeated transaction: what was stored is of the first one, as its rows are.
     v_again := p_kind = 3 AND r.verdict = 7 AND r.outcome <> 2;
     IF v_again AND coalesce(p_raise, true) THEN
-        RAISE EXCEPTION 'hapax: the operation is completed already, by this token'
-            USING ERRCODE = 'HX001', HINT = 'This is a repeat. Roll back; '
-                'what was committed is the answer, whatever you say.';
+        RAISE EXCEPTION 'hapax: what this token began is completed already'
+            USING ERRCODE = 'HX001', HINT = 'This is a repeat. Roll back. What was committed '
+                'stands: of an operation the gate answers it, of a step hapax.step_begin() '
+                'returns it.';
     ELSIF r.verdict <> 7 AND coalesce(p_raise, true) THEN
         RAISE EXCEPTION 'hapax: the claim is lost: the operation is %', state
             USING ERRCODE = 'HX001', HINT = 'Another attempt has it. Roll back; '

@@ -339,7 +339,7 @@ def test_a_repeated_transaction_cannot_commit(db, level):  # promise 24
     assert raised.value.pgcode == ("HX001" if level == "READ COMMITTED" else "40001")
     second.rollback()
     ask(second, "INSERT INTO effects VALUES (1)")
-    with pytest.raises(psycopg2.Error, match="the operation is completed already") as raised:
+    with pytest.raises(psycopg2.Error, match="is completed already") as raised:
         complete(second, token, b"second")
     assert raised.value.pgcode == "HX001"
     second.rollback()
@@ -348,9 +348,32 @@ def test_a_repeated_transaction_cannot_commit(db, level):  # promise 24
     second.rollback()
     token = begin(second, "one")["token"]
     complete(second, token)
-    with pytest.raises(psycopg2.Error, match="the operation is completed already"):
+    with pytest.raises(psycopg2.Error, match="is completed already"):
         complete(second, token)
     second.rollback()
+    assert db.run("SELECT count(*) FROM effects") == [(1,)]
+
+
+# A step that is repeated so cannot commit its rows either. The operation goes on: step_begin() has the step's outcome.
+def test_a_repeated_step_cannot_commit(db):  # promise 24
+    conn = db.connect()
+    ask(conn, "CREATE TABLE effects (n int)")
+    token = begin(conn, on_expired="hold")["token"]
+    step = "hapax.step_begin(%s, 'shop', 'k', 'debit')"
+    step_token = row(conn, step, token)["step_token"]
+    conn.autocommit = False
+    for raised in (None, "HX001"):
+        ask(conn, "INSERT INTO effects VALUES (1)")
+        try:
+            row(conn, "hapax.step_complete(%s, 201, body => 'receipt')", step_token)
+            conn.commit()
+        except psycopg2.Error as error:
+            assert error.pgcode == raised and "step_begin()" in error.diag.message_hint
+            conn.rollback()
+    again = row(conn, step, token)
+    assert (again["verdict"], again["body"]) == ("completed", b"receipt")
+    assert complete(conn, token)["verdict"] == "ok"
+    conn.commit()
     assert db.run("SELECT count(*) FROM effects") == [(1,)]
 
 
