@@ -279,6 +279,16 @@ def test_a_response_that_cannot_be_kept(app):
     assert app.effects() == {"/odd k": 1}
 
 
+@pytest.mark.parametrize("app", ["express", "hono"], indirect=True)
+def test_a_response_that_another_operation_breaks_off(app):
+    """The error of a handler's inner operation says nothing of the outer one, which ran."""
+    held = {"X_On_Expired": "hold"}
+    answer = app.post("/nested", "k", **held)
+    assert (answer.status, answer.problem) == (502, "upstream-failed")
+    wait_until(lambda: app.post("/nested", "k", **held).problem == "unknown-outcome", "the result being unknown")
+    assert app.effects() == {"/nested k": 1}
+
+
 @pytest.mark.parametrize("app, path", [*((name, "/destroy") for name in FRAMEWORKS if name != "hono"),
                                        ("express", "/part"), ("parsed", "/part")], indirect=["app"])
 def test_a_response_that_is_broken_off(app, path):

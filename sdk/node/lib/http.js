@@ -6,7 +6,7 @@
 const { isAscii } = require('node:buffer');
 const { CUT } = require('./door.js');
 const { EMPTY, bytesOf, text } = require('./frame.js');
-const { Fault, Indeterminate, StoreDown } = require('./errors.js');
+const { Fault, HapaxError, Indeterminate, NotRun, StoreDown } = require('./errors.js');
 const { didNothing } = require('./notrun.js');
 
 const BODY_MAX = 16 << 20;
@@ -108,14 +108,15 @@ function isOperation(method, { methods }) {
 
 /**
  * What a client is told where the door could not be asked, was lost, or refused what the handler gave
- * (`ran`); undefined: another error.
+ * (`ran`), or where another operation broke the handler off; undefined: another error.
  */
 function problemOf(error, ran) {
   let status, code, title, detail;
-  if (error instanceof StoreDown) {
+  const isUpstream = ran && error instanceof HapaxError && !(error instanceof NotRun);
+  if (!ran && error instanceof StoreDown) {
     [status, code, title] = [503, 'store-unavailable', 'The operation cannot be protected now'];
     detail = 'Nothing was run for this request.';
-  } else if (error instanceof Indeterminate || (ran && error instanceof Fault)) {
+  } else if (error instanceof Indeterminate || isUpstream) {
     [status, code, title] = [502, 'upstream-failed', 'The service gave no response'];
     detail = 'The operation may have had its effect. Ask again with the same key.';
     if (ran && error instanceof Fault) detail += ` The response cannot be kept: ${error.message}.`;

@@ -4,7 +4,7 @@
 const { randomBytes } = require('node:crypto');
 const { once } = require('node:events');
 const { createGzip } = require('node:zlib');
-const { connect } = require('../../../sdk/node');
+const { StoreDown, connect } = require('../../../sdk/node');
 
 const hx = connect({ timeout: Number(process.env.HAPAX_TIMEOUT ?? 20000) });
 const OPTIONS = {
@@ -53,13 +53,14 @@ const keyOf = (headers) => headers['idempotency-key'] ?? '-';
 const textOf = (body) => (Buffer.isBuffer(body) ? body.toString() : body);
 
 /**
- * On Node's own response: /stream writes in parts, /destroy breaks off, /part throws after a part, /late goes on after its
- * end, /left begins when its client is gone.
+ * On Node's own response: /stream writes in parts, /destroy breaks off, /nested does so by what another operation said, /part
+ * throws after a part, /late goes on after its end, /left begins when its client is gone.
  */
 async function write(path, req, res, body) {
   if (path === '/left' && !res.destroyed) await once(res, 'close');
   const { status, headers, body: bytes } = await act(path, keyOf(req.headers), req.hapax, textOf(body));
   if (path === '/destroy') return void res.destroy();
+  if (path === '/nested') return void res.destroy(new StoreDown('the mail'));
   if (path === '/part') {
     res.write('a part');
     throw new Error('it broke');
@@ -211,7 +212,9 @@ const frameworks = {
     app.post('/*', async (c) => {
       const path = new URL(c.req.url).pathname + new URL(c.req.url).search;
       const { status, headers, body } = await act(path, keyOf(c.req.header()), c.get('hapax'), await c.req.text());
-      const response = new Response([204, 304].includes(status) ? null : body, { status });
+      const broken = new ReadableStream({ pull: (at) => at.error(new StoreDown('the mail')) });
+      const given = path === '/nested' ? broken : body;
+      const response = new Response([204, 304].includes(status) ? null : given, { status });
       for (const [name, value] of Object.entries(headers)) for (const one of [value].flat()) response.headers.append(name, one);
       return response;
     });
