@@ -234,6 +234,19 @@ func TestNotRunIsOfItsOwnCall(t *testing.T) {
 	}
 }
 
+// A key may also come as the header has it; the door reads it.
+func TestAKeyOfAHeader(t *testing.T) {
+	p := play(t)
+	out := start(p.dial(), func(context.Context, *Op) (int, error) { return 7, nil },
+		func(r *Request) { r.Key, r.KeyHeader = "", []string{`"k"`} })
+	op := opOf(p.run("T"))
+	p.expect(kindEnd)
+	p.fresh(op)
+	if r := got(t, out); r.err != nil || r.value != 7 {
+		t.Error(r.err)
+	}
+}
+
 // LOST ends the handler's context, and the answer says what became of the operation.
 func TestALostClaim(t *testing.T) {
 	p := play(t)

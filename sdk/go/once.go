@@ -154,7 +154,7 @@ func do[T any](ctx context.Context, d *Door, r *Request, fn func(context.Context
 	for _, option := range options {
 		option(r)
 	}
-	if r.Key == "" && r.Step == "" {
+	if r.Key == "" && r.Step == "" && len(r.KeyHeader) == 0 {
 		return none, errors.New("hapax: no key: an operation without one would run unprotected")
 	}
 	op, answer, err := d.Begin(ctx, r)
