@@ -234,6 +234,30 @@ func TestNotRunIsOfItsOwnCall(t *testing.T) {
 	}
 }
 
+// Whatever else an error has in it has its own word. What the call's own handler said counts.
+func TestTheClassOfAnErrorsTree(t *testing.T) {
+	busy := errors.New("busy")
+	spent := spentError{NotRun(busy)}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{spent, "failed"}, {many{spent, busy}, "failed"}, {many{spent, NotRun(busy)}, "not_run"},
+		{many{spent, Unknown(busy)}, "unknown"}, {many{busy, fmt.Errorf("all: %w", many{spent, Unknown(busy)})}, "unknown"},
+		{NotRun(spent), "not_run"},
+	} {
+		if got := failure(context.Background(), &Op{}, c.err).Class; got != c.want {
+			t.Errorf("%v is %s and not %s", c.err, got, c.want)
+		}
+	}
+}
+
+// many is errors.Join of later Gos.
+type many []error
+
+func (m many) Error() string   { return fmt.Sprint([]error(m)) }
+func (m many) Unwrap() []error { return m }
+
 // A key may also come as the header has it; the door reads it.
 func TestAKeyOfAHeader(t *testing.T) {
 	p := play(t)

@@ -36,9 +36,7 @@ func Fingerprint(v any) Option {
 }
 
 // Owner says whose key it is: each owner has keys of its own. An empty owner gets ErrMissingOwner.
-func Owner(owner string) Option {
-	return func(r *Request) { r.Owner = (*Text)(&owner) }
-}
+func Owner(owner string) Option { return func(r *Request) { r.Owner = (*Text)(&owner) } }
 
 // Caller says who asks: another caller with the same key gets ErrMismatch, and no part of the outcome. A caller without
 // parts, or with empty parts only, gets ErrMissingOwner.
@@ -75,17 +73,15 @@ func Hold(r *Request) { Policy("on_expired", "hold")(r) }
 
 // Lease is how long an attempt may go without a sign of life. A whole number of milliseconds, as in
 // all of these.
-func Lease(d time.Duration) Option { return milliseconds("lease", d) }
+func Lease(d time.Duration) Option { return Policy("lease", milliseconds(d)) }
 
 // Retention is how long the outcome is kept and replayed.
-func Retention(d time.Duration) Option { return milliseconds("retention", d) }
+func Retention(d time.Duration) Option { return Policy("retention", milliseconds(d)) }
 
 // Wait is how long a repeat waits for the attempt in flight; 0: it gets ErrInFlight at once.
-func Wait(d time.Duration) Option { return milliseconds("wait", d) }
+func Wait(d time.Duration) Option { return Policy("wait", milliseconds(d)) }
 
-func milliseconds(name string, d time.Duration) Option {
-	return Policy(name, fmt.Sprint(d.Milliseconds())+"ms")
-}
+func milliseconds(d time.Duration) string { return fmt.Sprint(d.Milliseconds()) + "ms" }
 
 // Reconcile is on_expired=reconcile: before an operation runs again whose attempt died, the hook is
 // asked whether its effect happened. True: it did, and the value is the operation's result. False:
@@ -101,14 +97,24 @@ func Reconcile[T any](hook func(context.Context, *Op) (T, bool, error)) Option {
 // Tell writes the door's answer to into: whether it is a replay, whether it is recorded, the fence.
 func Tell(into *Answer) Option { return func(r *Request) { r.tell = into } }
 
-// Classes of the error that a handler returns. Without one, or with "", an error is "failed", and "unknown" where
-// it is that of a handler's context that has ended.
+// Classes of the error that a handler returns. Without one an error is "failed", and "unknown" where it is that of a
+// handler's context that has ended.
 type classError struct {
 	class string
 	error
 }
 
 func (e classError) Unwrap() error { return e.error }
+
+// spentError is an error whose class was said of another call: all that it was, but for that.
+type spentError struct{ error }
+
+func (e spentError) Is(target error) bool { return errors.Is(e.error, target) }
+
+func (e spentError) As(target any) bool {
+	_, isClass := target.(*classError)
+	return !isClass && errors.As(e.error, target)
+}
 
 // NotRun says of a handler's error that surely nothing happened: a retry runs. Once a step was begun the
 // attempt has failed all the same: the step may have had its effect. It counts for the call whose handler
@@ -183,8 +189,7 @@ func do[T any](ctx context.Context, d *Door, r *Request, fn func(context.Context
 
 // run runs a handler. If the handler panics, the attempt has failed, and the panic goes on.
 func run[T any](ctx context.Context, op *Op, fn func(context.Context, *Op) (T, error)) (value T, end End, err error) {
-	var classed classError
-	returned := false
+	classed, returned := classError{}, false
 	defer func() {
 		if !returned {
 			op.End(failure(ctx, op, errors.New("the handler panicked")))
@@ -195,7 +200,7 @@ func run[T any](ctx context.Context, op *Op, fn func(context.Context, *Op) (T, e
 	if value, err = fn(ctx, op); err == nil {
 		end, err = success(value)
 	} else if end = failure(ctx, op, err); errors.As(err, &classed) && classed.class == "not_run" {
-		err = classError{"", err} // it was said of this call, and not of one whose handler passes it on
+		err = spentError{err} // it was said of this call, and not of one whose handler passes it on
 	}
 	returned = true
 	return value, end, err
@@ -229,9 +234,8 @@ func outcome(class string, status int, kind Text, body []byte) End {
 }
 
 func failure(ctx context.Context, op *Op, err error) End {
-	var classed classError
-	class := "failed"
-	if errors.As(err, &classed) && classed.class != "" && !(classed.class == "not_run" && op.stepped.Load()) {
+	classed, class := classError{}, "failed"
+	if errors.As(err, &classed) && !(classed.class == "not_run" && op.stepped.Load()) {
 		class = classed.class
 	} else if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		class = "unknown"
@@ -254,17 +258,16 @@ func decode[T any](answer *Answer) (T, error) {
 	return result, nil
 }
 
-func errorOf(answer *Answer) error {
-	e := &Error{Answer: answer.Answer, Differs: answer.Differs, RetryAfter: -1, Attempt: answer.Attempt,
-		Fence: answer.Fence, Text: answer.Text}
-	if answer.RetryAfterMS != nil {
-		e.RetryAfter = time.Duration(*answer.RetryAfterMS) * time.Millisecond
+func errorOf(a *Answer) error {
+	e := &Error{Answer: a.Answer, Differs: a.Differs, RetryAfter: -1, Attempt: a.Attempt, Fence: a.Fence, Text: a.Text}
+	if a.RetryAfterMS != nil {
+		e.RetryAfter = time.Duration(*a.RetryAfterMS) * time.Millisecond
 	}
 	if e.Answer == "replay" { // of a failure
 		e.Answer = string(ErrFailed)
 	}
-	if e.Text == "" && answer.Status >= 400 {
-		e.Text = string(answer.Body)
+	if e.Text == "" && a.Status >= 400 {
+		e.Text = string(a.Body)
 	}
 	return e
 }
