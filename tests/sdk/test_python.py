@@ -471,6 +471,14 @@ def test_a_failure_under_hold_waits_for_an_operator(app, key):
     assert status == 409 and isinstance(hapax.http.error_of(status, got, page), hapax.Unknown) and ran == [1]
 
 
+class Busy(hapax.NotRun):
+    """One of the application's own, which has members of its own."""
+
+    def __init__(self, text):
+        super().__init__(text)
+        self._op = "charge"
+
+
 # A handler that says that nothing was done is run by the next request. One that has begun a step has failed, and so
 # has one that passes on what another operation said of itself.
 @pytest.mark.parametrize("before", [None, "step", "other"])
@@ -478,7 +486,7 @@ def test_a_request_that_was_not_run(hx, key, before):
     ran, status = [], []
 
     def later(_op=None):
-        raise hapax.NotRun("later")
+        raise Busy("later")
 
     def shop(environ, _start_response):
         ran.append(environ["hapax"].attempt)

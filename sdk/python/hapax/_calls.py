@@ -161,9 +161,10 @@ def call(door, meta, body, codec, handler, reconcile=None, outer=None):
 
 
 def did_nothing(error, op):
-    """Whether a handler's exception says that surely nothing was done. A NotRun counts for the first attempt that it
-    ends. The caller that it is raised to may be another handler, which may have had an effect. So may a step."""
-    return isinstance(error, NotRun) and vars(error).setdefault("_op", id(op)) == id(op) and not op._stepped
+    """Whether a handler's exception says that surely nothing was done. A NotRun counts for the first call that it ends.
+    The caller that it is raised to may be another handler, which may have had an effect. So may a step."""
+    mine = op._call.begin["nonce"]
+    return isinstance(error, NotRun) and vars(error).setdefault("_hapax_call", mine) == mine and not op._stepped
 
 
 def end_of(gave, codec, op=None):

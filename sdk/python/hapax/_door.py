@@ -325,9 +325,7 @@ class Door:
 
 
 def error_of(fault):
-    if fault.get("error") in ("invalid", "unsupported"):
-        return Invalid(fault.get("text", ""))
-    return StoreDown(fault.get("text", ""))
+    return (Invalid if fault.get("error") in ("invalid", "unsupported") else StoreDown)(fault.get("text", ""))
 
 
 def after_fork():
