@@ -741,6 +741,36 @@ def test_celery(hx, key):
         assert isinstance(refund.apply(args=[none]).result, hapax.Invalid) and none not in ran
 
 
+# A backend of results keeps the type and the arguments of an error, and makes another of them. What a task says of
+# itself says nothing there of the task that asked for it.
+def test_a_task_that_was_not_run(hx, key):
+    import celery
+
+    import hapax.celery
+
+    app = celery.Celery("shop", task_cls=hapax.celery.once(hx, on_expired="hold"))
+    charged, ordered = [], []
+
+    @app.task(name="shop.charge")
+    def charge():
+        charged.append(1)
+        raise hapax.NotRun("busy", 7)
+
+    @app.task(name="shop.order")
+    def order():
+        ordered.append(1)
+        kept = app.backend.prepare_exception(deliver(charge), serializer="json")
+        raise app.backend.exception_to_python(json.loads(json.dumps(kept)))
+
+    def deliver(task):
+        return task.apply(task_id=f"{key}-{task.name}", throw=False).result
+
+    said = deliver(order)
+    assert isinstance(said, hapax.NotRun) and said.args == ("busy", 7)
+    assert isinstance(deliver(order), hapax.Unknown) and ordered == charged == [1]
+    assert isinstance(deliver(charge), hapax.NotRun) and charged == [1, 1]
+
+
 # ---- without a door ---------------------------------------------------------------------------
 
 class Service(BaseHTTPRequestHandler):

@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 
 from ._door import ANSWER, BODY_MAX, RUN, Door, plain, text
-from .errors import BY_ANSWER, ClaimLost, Failed, HapaxError, Invalid, NotRun
+from .errors import BY_ANSWER, ClaimLost, Failed, HapaxError, Invalid, NotRun, NotRunElsewhere
 
 T = typing.TypeVar("T")
 NOT_POLICIES = "scope key owner caller fingerprint what traceparent codec reconcile args".split()
@@ -164,7 +164,8 @@ def did_nothing(error, op):
     """Whether a handler's exception says that surely nothing was done. A NotRun counts for the first call that it ends.
     The caller that it is raised to may be another handler, which may have had an effect. So may a step."""
     mine = op._call.begin["nonce"]
-    return isinstance(error, NotRun) and vars(error).setdefault("_hapax_call", mine) == mine and not op._stepped
+    counts = isinstance(error, NotRun) and not isinstance(error, NotRunElsewhere)
+    return counts and vars(error).setdefault("_hapax_call", mine) == mine and not op._stepped
 
 
 def end_of(gave, codec, op=None):
@@ -206,10 +207,9 @@ class Happened:
 
 def result_of(meta, body, codec, own):
     if meta.get("own"):
-        what, value = own
-        if what == "error":
-            raise value
-        return value
+        if own[0] == "error":
+            raise own[1]
+        return own[1]
     answer = meta["answer"]
     if answer not in ("fresh", "replay", "bypass"):
         raise error_of(meta, body)

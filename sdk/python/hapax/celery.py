@@ -8,7 +8,7 @@ Set acks_late and reject_on_worker_lost, so that the broker delivers again what 
 """
 from __future__ import annotations
 
-from .errors import InFlight, StoreDown
+from .errors import InFlight, NotRun, NotRunElsewhere, StoreDown
 
 
 def id_of(task, args, kwargs):
@@ -25,7 +25,8 @@ def once(hapax, *, scope=None, key=id_of, again_s=5.0, **options):
               door does not say when
     others    as in hapax.run()
 
-    What the task returned is its result in each repeat. Unknown and Mismatch fail the task."""
+    What the task returned is its result in each repeat. Unknown and Mismatch fail the task. So does NotRun, of whatever
+    class, as hapax.errors.NotRunElsewhere: the next delivery runs."""
     from celery import Task
 
     class Once(Task):
@@ -43,5 +44,7 @@ def once(hapax, *, scope=None, key=id_of, again_s=5.0, **options):
             except (InFlight, StoreDown) as error:
                 again = error.retry_after if error.retry_after is not None else again_s
                 raise self.retry(exc=error, countdown=again, max_retries=None) from error
+            except NotRun as error:  # who asks for this task's result may be a task
+                raise NotRunElsewhere(*error.args) from error
 
     return Once

@@ -104,4 +104,9 @@ class NotRun(Exception):
     each time."""
 
 
+class NotRunElsewhere(NotRun):
+    """What a task of Celery raises in place of its handler's NotRun, with the same arguments. It has counted, and
+    counts for no other call, though a backend of results makes it anew in another process."""
+
+
 BY_ANSWER = {error.answer: error for error in (*HapaxError.__subclasses__(), MissingKey)}
