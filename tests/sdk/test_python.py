@@ -598,6 +598,30 @@ def test_a_response_without_its_end(hx, key, messages):
         assert got[0] == status and slug in got[1] and ran == [1], got
 
 
+# What a server can do with a response in place of its body, nobody can keep: an application is not told of it.
+def test_extensions_of_a_response(hx, key):
+    seen, sent = [], []
+
+    async def export(scope, receive, send):
+        seen.append(scope["extensions"])
+        await send({"type": "http.response.start", "status": 201, "headers": []})
+        if "http.response.pathsend" in scope["extensions"]:
+            return await send({"type": "http.response.pathsend", "path": "/rows"})
+        await send({"type": "http.response.body", "body": b"rows"})
+
+    async def receive():
+        return {"type": "http.request", "body": b"{}"}
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(hapax.asgi.Idempotent(export, hx, scope="files")(
+        {"type": "http", "method": "POST", "path": "/export", "headers": [(b"idempotency-key", key.encode())],
+         "extensions": {"http.response.pathsend": {}, "tls": {"client_cert_name": "zoe"}}},
+        receive, send))
+    assert (sent[0]["status"], sent[1]["body"]) == (201, b"rows") and seen == [{"tls": {"client_cert_name": "zoe"}}]
+
+
 @contextlib.contextmanager
 def served(kind, hx, status, **options):
     """A real server, whose application has a length and a body for each status; its port, and how often it ran."""

@@ -5,6 +5,7 @@
                        caller=lambda scope: scope["user"].id)
 
 A handler finds its Op in request.scope["hapax"]. Bodies are held in memory: what streams goes around it by `methods`.
+The server's extensions of a response, as pathsend, are kept from a handler: it sends the file's bytes.
 An application that stops before its response ends, as where its client has left, gives none: the outcome is unknown.
 """
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Idempotent:
                 return None
             status, headers, said = await drive_async(exchange(
                 self.door, members(self.asked(scope), request_of(scope)), body,
-                lambda op: respond(self.app, dict(scope, hapax=op), body, receive)))
+                lambda op: respond(self.app, dict(scope, hapax=op, extensions=extensions_of(scope)), body, receive)))
         except HapaxError as error:
             status, headers, said = problem(error)
         headers = [pair for pair in headers if pair[0].lower() not in (b"content-length", b"transfer-encoding")]
@@ -44,6 +45,12 @@ class Idempotent:
     def asked(self, scope):
         return {name: value(scope) if callable(value) and name in ("owner", "caller") else value
                 for name, value in self.options.items()}
+
+
+def extensions_of(scope):
+    """The server's extensions but those by which a response has other messages than a start and its body."""
+    return {name: value for name, value in (scope.get("extensions") or {}).items()
+            if not name.startswith("http.response.")}
 
 
 def request_of(scope):
