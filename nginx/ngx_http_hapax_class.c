@@ -159,19 +159,18 @@ ngx_http_hapax_class_of_grpc(ngx_http_request_t *r,
 /*
  * Whether nothing but the end of its connection ended the upstream's response.
  * nginx sees each other end that comes too early. FastCGI and gRPC have ends of
- * their own. The page of an error is nginx's, and whole. So is what nginx sends
- * for an upstream's X-Accel-Redirect. An upstream whose URL could not be
- * evaluated has no schema, and sent nothing.
+ * their own. What nginx sends for an upstream's X-Accel-Redirect is whole. An
+ * upstream whose URL could not be evaluated has no schema, and sent nothing.
  */
 
-static bool
-ngx_http_hapax_ends_by_close(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
+bool
+ngx_http_hapax_ends_by_close(ngx_http_request_t *r)
 {
     ngx_http_upstream_t  *u;
 
     u = r->upstream;
 
-    if (u == NULL || u->schema.len == 0 || ctx->error_page
+    if (u == NULL || u->schema.len == 0
         || (u->headers_in.x_accel_redirect
             && !(u->conf->ignore_headers & NGX_HTTP_UPSTREAM_IGN_XA_REDIRECT))
         || r->method == NGX_HTTP_HEAD
@@ -186,6 +185,20 @@ ngx_http_hapax_ends_by_close(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 }
 
 
+/* The built-in rules. The page of an error is nginx's, and whole. */
+
+static enum hapax_class
+ngx_http_hapax_class_of_status(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
+{
+    bool  by_close;
+
+    by_close = !ctx->error_page && ngx_http_hapax_ends_by_close(r);
+
+    return hapax__class_of(&ctx->conf->policy, (int) r->headers_out.status,
+                           by_close, ngx_http_hapax_find_response, r);
+}
+
+
 static enum hapax_class
 ngx_http_hapax_push_class(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 {
@@ -196,9 +209,7 @@ ngx_http_hapax_push_class(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 
     status = r->headers_out.status;
 
-    cls = hapax__class_of(&ctx->conf->policy, (int) status,
-                          ngx_http_hapax_ends_by_close(r, ctx),
-                          ngx_http_hapax_find_response, r);
+    cls = ngx_http_hapax_class_of_status(r, ctx);
 
     if (cls != HAPAX_CLASS_FINAL) {
         return cls;
@@ -246,9 +257,7 @@ ngx_http_hapax_class_of_response(ngx_http_request_t *r,
         return ngx_http_hapax_class_of_grpc(r, &ctx->conf->policy);
     }
 
-    return hapax__class_of(&ctx->conf->policy, (int) status,
-                           ngx_http_hapax_ends_by_close(r, ctx),
-                           ngx_http_hapax_find_response, r);
+    return ngx_http_hapax_class_of_status(r, ctx);
 }
 
 

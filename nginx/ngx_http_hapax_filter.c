@@ -680,7 +680,10 @@ ngx_http_hapax_hook_done(ngx_http_request_t *sr, void *data, ngx_int_t rc)
     if (status == NGX_HTTP_NOT_FOUND) {
         cls = HAPAX_CLASS_NOT_RUN;
 
-    } else if (status >= 200 && status < 300 && ctx->hook_last && ctx->body) {
+    } else if (status >= 200 && status < 300 && ctx->hook_last && ctx->body
+               && (status == NGX_HTTP_NO_CONTENT
+                   || !ngx_http_hapax_ends_by_close(sr)))
+    {
         cls = HAPAX_CLASS_FINAL;
 
         call->headers = ngx_http_hapax_headers_write(sr, ctx->conf, 0, "",
