@@ -265,6 +265,7 @@ struct ngx_http_hapax_ctx_s {
     /* a service was asked, and then the request was sent on to another location */
     unsigned                        elsewhere:1;
     unsigned                        refused:1;      /* the other location might ask two servers */
+    unsigned                        as_patch:1;     /* r->method has the bit of PATCH too */
 };
 
 

@@ -27,6 +27,11 @@ ngx_http_hapax_get_ctx(ngx_http_request_t *r)
                 ctx = cln->data;
                 ngx_http_set_ctx(r, ctx, ngx_http_hapax_module);
 
+                if (ctx->as_patch) {
+                    ctx->as_patch = 0;
+                    r->method &= ~NGX_HTTP_PATCH;
+                }
+
                 if (r->err_status) {
                     ctx->error_page = 1;
                 }

@@ -683,10 +683,12 @@ ngx_http_hapax_content_handler(ngx_http_request_t *r)
 
     /*
      * after bytes were sent nginx tries a next upstream for GET, PUT and
-     * DELETE, but not for a method that has the bit of PATCH too
+     * DELETE, but not for a method that has the bit of PATCH too; a redirect
+     * takes it back
      */
     if (r->method & (NGX_HTTP_GET|NGX_HTTP_PUT|NGX_HTTP_DELETE)) {
         r->method |= NGX_HTTP_PATCH;
+        ctx->as_patch = 1;
     }
 
     rc = ctx->content_handler(r);

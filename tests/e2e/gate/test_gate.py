@@ -1347,15 +1347,19 @@ def test_variables_are_logged(gate, api):
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "GET"])
-def test_nginx_runs_an_operation_once(make_gate, api, folder, method):
-    """After bytes were sent no next server gets the request, whatever its method."""
+@pytest.mark.parametrize("path", ["/drop", "/dead"])
+def test_nginx_runs_an_operation_once(make_gate, api, method, path):
+    """After bytes were sent no next server gets the request, whatever its method, and after a redirect, too."""
     other = g.Api()
     try:
         gate = make_gate(f"""
             upstream both {{ server 127.0.0.1:{api.port}; server 127.0.0.1:{other.port}; }}
-            server {{ LISTEN hapax on; hapax_methods POST PUT DELETE GET; location / {{ proxy_pass http://both; }} }}
+            server {{ LISTEN hapax on; hapax_methods POST PUT DELETE GET;
+                      location / {{ proxy_pass http://both; }}
+                      location /dead {{ error_page 502 = @both; proxy_pass http://127.0.0.1:1; }}
+                      location @both {{ rewrite ^ /drop break; proxy_pass http://both; }} }}
             """).start()
-        assert gate.send(method, "/drop", "k").status == 502
+        assert gate.send(method, path, "k").status == 502
         assert api.count("k") + other.count("k") == 1
     finally:
         other.close()
@@ -1382,6 +1386,17 @@ def test_an_operation_is_redirected_to_no_two_servers(make_gate, api, path, agai
     else:
         wait_until(lambda: gate.post(path, "k").status == 200, "the new worker")
     assert api.count("k") == 1
+
+
+def test_an_error_page_takes_the_clients_method(make_gate, folder):
+    """What keeps PUT from a next server is gone in the location that an error leads to."""
+    gate = make_gate(f"""
+        server {{ LISTEN hapax on; hapax_methods PUT;
+            location / {{ error_page 502 = @dav; client_body_in_file_only clean; proxy_pass http://127.0.0.1:1; }}
+            location @dav {{ dav_methods PUT; root {folder}/nginx; }} }}
+        """).start()
+    assert gate.send("PUT", "/put", "k", b"body").status == 201
+    assert (folder / "nginx/put").read_bytes() == b"body"
 
 
 @pytest.mark.parametrize("hook, runs", [("status/200", 1), ("status/204", 1), ("status/404", 2),
