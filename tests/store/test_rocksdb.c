@@ -9,9 +9,11 @@
 #include "base/clock.h"
 #include "core/record.h"
 #include "store/keeper/keeper.h"
+#include "store/rocksdb/files.h"
 
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -552,6 +554,27 @@ static void check_says_that_sync_is_off(void **state)
     assert_true(is_completed(f->store, 1));
 }
 
+/* Where a process may have many descriptors, files stay open; the others of it keep half. */
+static void files_stay_open_as_far_as_descriptors_go(void **state)
+{
+    static const int rows[][2] = {{1024, 512}, {4096, 2048}, {20000, 4096}};
+    struct rlimit before, limit;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct hapax__files files;
+
+        limit = (struct rlimit){(rlim_t)rows[i][0], before.rlim_max};
+        if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+            continue; /* this process may not have so many */
+        hapax__files_init(&files);
+        assert_int_equal(rocksdb_options_get_max_open_files(files.options[0]), rows[i][1]);
+        hapax__files_release(&files);
+    }
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
 /* ---- batches ------------------------------------------------------------------------- */
 
 /* Ops on one id in one batch are judged one after the other, each on what the one before left. */
@@ -621,6 +644,7 @@ int main(int argc, char **argv)
         CASE(an_unknown_format_is_refused),
         CASE(a_damaged_log_does_not_open),
         CASE(check_says_that_sync_is_off),
+        BARE(files_stay_open_as_far_as_descriptors_go),
         CASE(one_batch_holds_one_id_several_times),
         CASE(the_largest_bodies_are_kept),
     };
