@@ -17,6 +17,7 @@
 #include "base/bytes.h"
 #include "base/fail.h"
 #include "base/span.h"
+#include "base/time.h"
 #include "core/machine.h"
 #include "core/record.h"
 
@@ -28,7 +29,7 @@
 #include <unistd.h>
 
 #define MIB            (UINT64_C(1) << 20)
-#define OPEN_FILES_MAX 4096u
+#define OPEN_FILES_MAX 4096
 
 /* The lowest level of lines in RocksDB's own log. Debian builds RocksDB 7.8 with its asserts. One
  * of these ends the process at the second line that a full disk refuses, so 7.8 must write no line:
@@ -111,7 +112,7 @@ static int open_files_max(void)
     struct rlimit limit = {.rlim_cur = 1024};
 
     (void)getrlimit(RLIMIT_NOFILE, &limit);
-    return (int)(limit.rlim_cur / 2 < OPEN_FILES_MAX ? limit.rlim_cur / 2 : OPEN_FILES_MAX);
+    return (int)hapax__least((int64_t)(limit.rlim_cur / 2), OPEN_FILES_MAX);
 }
 
 static void set_database(rocksdb_options_t *options)
