@@ -479,6 +479,12 @@ class Busy(hapax.NotRun):
         self._op = "charge"
 
 
+def environ_of(key):
+    environ = {"REQUEST_METHOD": "POST", "HTTP_IDEMPOTENCY_KEY": key}
+    wsgiref.util.setup_testing_defaults(environ)
+    return environ
+
+
 # A handler that says that nothing was done is run by the next request. One that has begun a step has failed, and so
 # has one that passes on what another operation said of itself.
 @pytest.mark.parametrize("before", [None, "step", "other"])
@@ -497,9 +503,7 @@ def test_a_request_that_was_not_run(hx, key, before):
         later()
 
     def ask():
-        environ = {"REQUEST_METHOD": "POST", "HTTP_IDEMPOTENCY_KEY": key}
-        wsgiref.util.setup_testing_defaults(environ)
-        return app(environ, lambda said, headers: status.append(said))
+        return app(environ_of(key), lambda said, headers: status.append(said))
 
     app = hapax.wsgi.Idempotent(shop, hx, on_expired="hold")
     with pytest.raises(hapax.NotRun):
@@ -514,9 +518,8 @@ def test_a_request_that_was_not_run(hx, key, before):
 
 def asked_of(app, key):
     """What an application of WSGI answers: status, headers, page."""
-    environ, said = {"REQUEST_METHOD": "POST", "HTTP_IDEMPOTENCY_KEY": key}, []
-    wsgiref.util.setup_testing_defaults(environ)
-    page = b"".join(app(environ, lambda status, headers: said.extend((int(status.split()[0]), dict(headers)))))
+    said = []
+    page = b"".join(app(environ_of(key), lambda status, headers: said.extend((int(status.split()[0]), dict(headers)))))
     return *said, page
 
 
