@@ -6,12 +6,12 @@ meanwhile. At each size, beside the smallest one, are printed: cycles a second, 
 bytes on disk for each operation; how long `hapax list --state started` (which finds next to nothing) and `hapax purge`
 (which removes nothing) take; the memory of the process that has the store; how long the store takes to open again.
 
-The store is a `rocksdb:` that a keeper has open. It is filled in process and with `sync=off`, which is the same to the
-files and takes a third of the time, and measured when RocksDB has merged what that left. With --store URI it is any
+The store is a `rocksdb:` that a keeper has open. It is filled in process and with `sync=off`: the files are the same,
+and nobody waits for the disk. It is measured when RocksDB has merged what that left. With --store URI it is any
 other, as it is: then there is no time to open it, and memory and disk are what Redis or PostgreSQL say of themselves
 (by redis-cli, psql).
 
-    bench/growth.py [--to N] [--seconds S] [--folder DIR] [--store URI]
+    bench/growth.py [--to N] [--seconds S] [--folder DIR] [--store URI] [--expire M]
     tests/servers/with.py redis bench/growth.py --to 100000 --store {uri}
 
 --expire M: instead, M minutes of steady state. Records are kept for a minute; clients ask for about half of what the
