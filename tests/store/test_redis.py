@@ -313,7 +313,7 @@ def test_a_user_who_may_not_run_scripts_is_refused_and_nothing_is_written(hapax)
         for user in ("weak", "elsewhere"):
             done = hapax.run(OP, f"redis://{user}:{QUOTED}@127.0.0.1:{redis.port}", "claim", "k", "a")
             assert done.out.strip() == "refused", done.err
-            assert PASSWORD not in done.err
+            assert "battery" not in done.err  # as it is, or encoded
         assert redis.do("DBSIZE") == 0
         able = f"redis://able:{QUOTED}@127.0.0.1:{redis.port}"
         assert hapax.op(able, "claim", "k", "a") == "claimed"
@@ -574,8 +574,9 @@ def test_serve_replays_and_rides_out_a_restart_of_redis(hapax, api):
             clients.stop()
         assert {status for _, status, _ in clients.answers} <= {200, 409, 503}
         assert max(seconds for _, _, seconds in clients.answers) < LATE_S
-        wait_until(lambda: served.post("/ok", key, b"x").status == 200, "its answer")
-        again = served.post("/ok", key, b"x")
+        answers = []
+        wait_until(lambda: answers.append(served.post("/ok", key, b"x")) or answers[-1].status == 200, "its answer")
+        again = answers[-1]
         assert (again.replayed, again.body, api.count(key)) == ("true", first.body, 1)
         assert all(api.count(key) == 1 for key in clients.keys)
         assert end(served.process) == 0

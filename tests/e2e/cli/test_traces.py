@@ -259,7 +259,7 @@ def modes_of(pid, inode):
 
 # An object for each request, with or without a key; what a client sends cannot break out of its text.
 def test_the_access_log_in_json(serve):
-    served = serve("--access-log", "json")
+    served = serve("--access-log", "json", "--workers", "1")  # each writes its own lines, when it comes to it
     served.post("/ok?token=geheim", "k", headers=[("traceparent", PARENT)])
     served.send("GET", "/ok/%22,%22x%22:%22")
     first, second = (json.loads(served.process.stderr.readline()) for _ in range(2))

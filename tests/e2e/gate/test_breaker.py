@@ -25,7 +25,8 @@ def redis():
 def redis_gate(folder, redis, api, gates):
     def make(lines):
         folder.chmod(0o755)
-        gates.append(g.Gate(folder, f"hapax_store {redis.uri()}; {lines}\n" + server(api, STATUS)).start())
+        patient = f"location /hold/ {{ hapax_timeout 30s; proxy_pass http://127.0.0.1:{api.port}; }}"
+        gates.append(g.Gate(folder, f"hapax_store {redis.uri()}; {lines}\n" + server(api, STATUS + patient)).start())
         return gates[-1]
 
     return make
