@@ -153,13 +153,18 @@ def test_erasures_at_once(hapax, store):
     """Each waits until files are written that it has begun itself."""
     hapax.keep(store)
     owners = [Once(hapax, store, f"owner-{i}") for i in range(4)]
+
+    def files_with_mark():
+        return [path.name for path, held in files_of(pathlib.Path(hapax.folder) / "store").items()
+                if MARK.encode() in held]
+
     for once in owners:
         assert once("k", f"echo {MARK}-{once.owner}").code == 0
+    assert files_with_mark()
     for process in [hapax.start("erase", "--store", store, "--owner", once.owner) for once in owners]:
         out, err = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0 and out.startswith("erased 1 operation (1 completed)\n"), err
-    for path, held in files_of(pathlib.Path(hapax.folder) / "store").items():
-        assert path.suffix != ".sst" or MARK.encode() not in held
+    assert files_with_mark() == []
 
 
 def test_an_erasure_leaves_lines(hapax, store, folder):

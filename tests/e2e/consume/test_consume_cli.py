@@ -111,7 +111,7 @@ def test_bad_settings_are_named(hapax, words, said):
     assert done.err.startswith("hapax consume: ") and done.err.count("\n") == 1, done.err
     assert said in done.err and "geheim" not in done.err
     done = hapax("consume", "--store", "memory:", "--json", *words)
-    assert done.code == 2 and done.err == "" and said in done.json["text"], done.out
+    assert done.code == 2 and done.err == "" and said in done.json["text"] and "geheim" not in done.out, done.out
 
 
 def test_a_metrics_port_that_is_taken_is_named(hapax):

@@ -572,7 +572,8 @@ def locations(api, folder, cgi_port=1):
         location /try/ {{ try_files /nothing @api; }}
         location @api {{ rewrite ^/try(/.*)$ $1 break; proxy_pass http://api; }}
         location /mirrored/ {{ mirror /mirror; proxy_pass http://api/; }}
-        location = /mirror {{ internal; proxy_pass http://api/ok; proxy_set_header Idempotency-Key MIRROR; }}
+        location = /mirror {{ internal; proxy_pass http://api/ok;
+                              proxy_set_header Idempotency-Key MIRROR-$http_idempotency_key; }}
         location /auth/ {{ auth_request /authenticate; proxy_pass http://api/; }}
         location = /authenticate {{ internal; hapax off; proxy_method GET; proxy_pass_request_body off;
                                     proxy_set_header Content-Length ""; proxy_set_header Idempotency-Key AUTH;

@@ -126,7 +126,7 @@ def test_a_consumer_reads_the_key_it_was_published_with(hapax, database, queue, 
         publish(database, queue, "m", key=key)
         publish(database, queue, "m", key=key)
     handler.wait_calls(3)
-    wait_until(lambda: queue.ready() == 0 and waiting(database) == 0, "all having ended")
+    wait_until(lambda: waiting(database) == 0 and not queue.left(), "all having ended")
     assert handler.bodies == ["m"] * 3
     handler.close()
 
@@ -469,8 +469,7 @@ def test_relays_that_are_killed_keep_the_order_and_lose_nothing(hapax, database,
             relays[victim].send_signal(signal.SIGCONT)
     writers.end()
     wait_until(lambda: waiting(database) == 0, "all being published")
-    for process in relays:
-        end(process)
+    assert [end(process) for process in relays] == [0] * 4
     seen = queue.take()
     first = collections.defaultdict(dict)
     for body, headers in seen:
