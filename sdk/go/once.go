@@ -68,7 +68,8 @@ func Policy(name, value string) Option {
 	}
 }
 
-// Hold is on_expired=hold: after an attempt that died nothing runs before an operator has decided.
+// Hold is on_expired=hold: after an attempt that died, or failed, nothing runs before an operator has
+// decided. With Policy("on_failed", "retry") a failure runs again.
 func Hold(r *Request) { Policy("on_expired", "hold")(r) }
 
 // Lease is how long an attempt may go without a sign of life. A whole number of milliseconds, as in

@@ -34,7 +34,8 @@ public final class Options {
 
     /**
      * What makes the request this request: the same key with another fingerprint is a "mismatch" ({@link HapaxException}). Values
-     * are compared as JSON, however that is spelled; a single byte[] counts as it is. Give it the handler's arguments.
+     * are compared as JSON, however that is spelled, and no {@link Codec} is asked; a single byte[] counts as it is.
+     * Give it the handler's arguments, or what is unlike in them.
      */
     public static Options fingerprint(Object... arguments) {
         return none().with(request -> {
@@ -73,7 +74,10 @@ public final class Options {
         return with(request -> request.policy(name, value));
     }
 
-    /** on_expired=hold: after an attempt that died nothing runs before an operator has decided. */
+    /**
+     * on_expired=hold: after an attempt that died, or failed, nothing runs before an operator has decided. With
+     * policy("on_failed", "retry") a failure runs again.
+     */
     public Options hold() {
         return policy("on_expired", "hold");
     }
