@@ -132,8 +132,13 @@ enum hapax_error hapax__door_request_take(struct hapax__door_op *op,
         if (hapax__line_is(&begin->headers->at[i], hapax_str("traceparent")))
             request.trace = begin->headers->at[i].value;
     request.what = begin->what;
-    if (begin->as == HAPAX__AS_HTTP && request.what.len == 0)
+    if (begin->as == HAPAX__AS_HTTP && request.what.len == 0) {
+        const uint8_t *query = line[1].len > 0 ? memchr(line[1].ptr, '?', line[1].len) : NULL;
+
+        if (query) /* which may have a token */
+            line[1].len = (size_t)(query - line[1].ptr);
         request.what = (struct hapax_span){what, hapax_what(what, line, 2)};
+    }
     if (begin->caller.are)
         hapax_digest(&request.caller, begin->caller.at, begin->caller.n);
     else if (begin->as != HAPAX__AS_CALL)
