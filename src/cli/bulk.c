@@ -9,6 +9,7 @@
 #include "base/time.h"
 #include "print.h"
 #include "report.h"
+#include "store/types.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -17,7 +18,6 @@
 #include <sys/random.h>
 
 #define PAGE_MAX    100u
-#define ASKS_MAX    3
 #define PROGRESS_US (2 * US_PER_S)
 
 struct page {
@@ -162,21 +162,15 @@ static enum cli_exit make_ops(struct page *page)
     return CLI_DONE;
 }
 
-/* Runs the ops, and asks again where no reply came: an error of a repeat says nothing about the
- * first try. A forget takes its token away with the record: repeated, it could forget a newer
- * one. */
+/* Runs the ops; returns the first error among them. */
 static enum hapax_error ask(struct page *page)
 {
-    int asks = page->bulk->act.resolve == HAPAX_RESOLVE_FORGET ? 1 : ASKS_MAX;
-    enum hapax_error error = hapax_store_run(page->store, page->ops, page->n);
+    enum hapax_error error = HAPAX_ERR_NONE;
 
-    for (; asks > 1 && error != HAPAX_ERR_NONE; asks--) {
-        for (size_t i = 0; i < page->n; i++)
-            if (page->ops[i].error == HAPAX_ERR_INDETERMINATE &&
-                hapax_store_run(page->store, &page->ops[i], 1) != HAPAX_ERR_NONE)
-                page->ops[i].error = HAPAX_ERR_INDETERMINATE;
-        error = HAPAX_ERR_NONE;
-        for (size_t i = 0; i < page->n && error == HAPAX_ERR_NONE; i++)
+    (void)hapax_store_run(page->store, page->ops, page->n);
+    for (size_t i = 0; i < page->n; i++) {
+        hapax__ask_again(page->store, &page->ops[i]);
+        if (error == HAPAX_ERR_NONE)
             error = page->ops[i].error;
     }
     return error;

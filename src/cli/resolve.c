@@ -11,6 +11,7 @@
 #include "print.h"
 
 #include "base/span.h"
+#include "store/types.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -19,7 +20,6 @@
 #include <strings.h>
 #include <sys/random.h>
 
-#define ASKS_MAX   3
 #define LIMIT_MANY 1000 /* without --limit */
 
 struct resolve_args {
@@ -337,19 +337,14 @@ static enum cli_exit report_changed(const struct cli_args *args, const struct ha
 static enum cli_exit ask(const struct cli_args *args, struct hapax_store *store,
                          struct hapax_op *op)
 {
-    enum hapax_error error = HAPAX_ERR_INDETERMINATE;
-
-    /* A forget takes its token away with the record: repeated, it could forget a newer one. */
-    int asks = op->resolve == HAPAX_RESOLVE_FORGET ? 1 : ASKS_MAX;
-
-    for (int i = 0; i < asks && error == HAPAX_ERR_INDETERMINATE; i++)
-        error = hapax_store_run(store, op, 1);
-    if (error == HAPAX_ERR_INDETERMINATE)
-        return cli_fail(args, CLI_UNREACHED, error,
+    (void)hapax_store_run(store, op, 1);
+    hapax__ask_again(store, op);
+    if (op->error == HAPAX_ERR_INDETERMINATE)
+        return cli_fail(args, CLI_UNREACHED, op->error,
                         "no reply came, so it may be done or not; look with \"hapax show\": %s",
                         hapax_store_text(store));
-    if (error != HAPAX_ERR_NONE)
-        return cli_store_failed(args, error, hapax_store_text(store));
+    if (op->error != HAPAX_ERR_NONE)
+        return cli_store_failed(args, op->error, hapax_store_text(store));
     if (op->verdict == HAPAX_LOST && op->if_updated_us > 0)
         return report_changed(args, &op->record);
     return report(args, op);

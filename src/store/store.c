@@ -21,7 +21,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TYPES_MAX 24
+#define TYPES_MAX      24
+#define ASKS_AGAIN_MAX 2
 
 static pthread_mutex_t types_lock = PTHREAD_MUTEX_INITIALIZER;
 static const struct hapax_store_type *types[TYPES_MAX] = {&hapax__memory,
@@ -561,6 +562,17 @@ static enum hapax_error run_all(struct hapax_store *store, struct hapax_op *ops,
 enum hapax_error hapax_store_run(struct hapax_store *store, struct hapax_op *ops, size_t n)
 {
     return run_all(store, ops, n, NULL);
+}
+
+void hapax__ask_again(struct hapax_store *store, struct hapax_op *op)
+{
+    bool resolves = op->kind == HAPAX_OP_RESOLVE;
+    int asks = resolves && op->resolve == HAPAX_RESOLVE_FORGET ? 0 : ASKS_AGAIN_MAX;
+
+    for (; asks > 0 && op->error == HAPAX_ERR_INDETERMINATE; asks--)
+        if (hapax_store_run(store, op, 1) != HAPAX_ERR_NONE ||
+            (resolves && op->verdict != HAPAX_OK && op->verdict != HAPAX_ABSENT))
+            op->error = HAPAX_ERR_INDETERMINATE;
 }
 
 enum hapax_error hapax_store_judge(struct hapax_store *store, struct hapax_op *ops, size_t n,

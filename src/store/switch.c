@@ -18,7 +18,6 @@
 #include <sys/random.h>
 
 #define SWITCH_LEASE_MS 10000
-#define ASKS_MAX        3
 
 /* The same for every switch, by which its record is known; it is also the caller. */
 static struct hapax_digest fingerprint(void)
@@ -93,14 +92,11 @@ enum hapax__switch hapax__switch_said(const struct hapax_op *read)
     return (enum hapax__switch)word;
 }
 
-/* Repeats the op until it is known what became of it. */
 static enum hapax_error ask(struct hapax_store *store, struct hapax_op *op)
 {
-    enum hapax_error error = HAPAX_ERR_INDETERMINATE;
-
-    for (int i = 0; i < ASKS_MAX && error == HAPAX_ERR_INDETERMINATE; i++)
-        error = hapax_store_run(store, op, 1);
-    return error;
+    (void)hapax_store_run(store, op, 1);
+    hapax__ask_again(store, op);
+    return op->error;
 }
 
 /* Makes the record. Where there is another one meanwhile, its CLAIM has done nothing. */
@@ -121,15 +117,17 @@ static enum hapax_error make(struct hapax_store *store, struct hapax_span scope,
     return ask(store, &op);
 }
 
-/* RESOLVEs the record that is there, if one is. *kept: it is as it has to be. */
+/* RESOLVEs the record that is there, if one is. *kept: it is as it has to be. Where that cannot be
+ * seen, the word may stand. */
 static enum hapax_error say(struct hapax_store *store, struct hapax_span scope, struct hapax_op *op,
                             bool *kept)
 {
     struct hapax_op read = hapax__switch_read(scope);
     enum hapax_error error = ask(store, op);
 
-    if (error == HAPAX_ERR_NONE && op->verdict == HAPAX_OK)
-        error = ask(store, &read);
+    if (error == HAPAX_ERR_NONE && op->verdict == HAPAX_OK &&
+        hapax_store_run(store, &read, 1) != HAPAX_ERR_NONE)
+        error = HAPAX_ERR_INDETERMINATE;
     *kept = error == HAPAX_ERR_NONE && is_kept(&read);
     return error;
 }

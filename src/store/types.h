@@ -40,6 +40,12 @@ bool hapax__store_known(const char *uri);
  * and the op has become INDETERMINATE. */
 HAPAX__SHARED bool hapax__store_keep(struct hapax_store *store, struct hapax_op *op);
 
+/* Asks again for an op that has got INDETERMINATE, a few times. It stays INDETERMINATE unless a
+ * repeat tells what became of the first try: no error of a repeat does, nor does a RESOLVE that
+ * meets the record as another one has left it since. A RESOLVE that forgets is not repeated: it
+ * takes its token away with the record, and could forget a newer one. */
+void hapax__ask_again(struct hapax_store *store, struct hapax_op *op);
+
 /* Gives an op the answer that it has before a store is asked: none, and INDETERMINATE. */
 void hapax__op_preset(struct hapax_op *op);
 

@@ -3,6 +3,7 @@ the same op repeated finds out its result, and that the record knows of one atte
 line and hapax serve on Redis.
 """
 import contextlib
+import json
 import sys
 import threading
 import time
@@ -117,6 +118,20 @@ def test_a_completion_whose_answer_is_lost_is_indeterminate_and_its_repeat_is_ok
         shown = hapax("show", "--store", redis.uri(), "--json", "k").json
         assert (shown["state"], shown["status"], shown["body"], shown["attempt"]) == ("completed", 201, "body", 1)
         assert hapax.op(redis.uri(), "claim", "k", "b") == "completed"
+
+
+# The store is gone when it is asked again. That error says nothing of the first try: the charge may be freed by now.
+def test_an_operators_word_whose_answer_is_lost_is_not_called_undone(hapax, redis, proxy):
+    hapax.unknown(redis.uri(), "k")
+    rule = proxy.stall("reply", containing=b"zoe")
+    word = hapax.start("resolve", "k", "--fail", "--by", "zoe", "--json", "--audit", "trail", "--store",
+                       through(redis, proxy, timeout="5s"))
+    assert rule.fired.wait(PATIENCE)
+    proxy.refuse()
+    out, _ = word.communicate(timeout=PATIENCE)
+    assert word.returncode == 3 and json.loads(out)["error"] == "indeterminate"
+    assert json.loads((hapax.folder / "trail").read_text().splitlines()[-1])["end"] == "indeterminate"
+    assert hapax("show", "--store", redis.uri(), "--json", "k").json["state"] == "failed"
 
 
 # Nothing was sent, so nothing was done: the only case in which that is known.

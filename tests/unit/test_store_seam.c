@@ -838,6 +838,45 @@ CASE(a_switch_is_what_was_said_last)
     hapax_store_close(store);
 }
 
+static void set_switch(struct hapax_store *store, enum hapax__switch word)
+{
+    assert_int_equal(hapax__switch_set(store, hapax_str(NULL), word, hapax_str("zoe")),
+                     HAPAX_ERR_NONE);
+    assert_int_equal(switch_of(store, NULL), word);
+}
+
+static enum hapax__fault then_it_is_gone(void *arg, uint64_t number, const struct hapax_op *op)
+{
+    const enum hapax__fault *first = arg;
+
+    (void)op;
+    return number == 1 ? *first : HAPAX__FAIL_BEFORE;
+}
+
+/* With its reply lost, or with the reply and then the store: the word may stand, and does. */
+CASE(a_word_that_may_have_been_heard_is_not_called_unheard)
+{
+    static const enum hapax__fault firsts[] = {HAPAX__LOSE_REPLY, HAPAX__NO_FAULT};
+
+    for (size_t i = 0; i < 2; i++) {
+        struct hapax_store *inner = open_store("memory:"), *store;
+        enum hapax__fault first = firsts[i];
+        struct hapax__plan plan;
+
+        hapax__plan_init(&plan);
+        assert_int_equal(hapax__faulty_wrap(&store, inner, &plan), HAPAX_ERR_NONE);
+        set_switch(store, HAPAX__SWITCH_ON);
+        hapax__plan_decide(&plan, then_it_is_gone, &first);
+        assert_int_equal(
+            hapax__switch_set(store, hapax_str(NULL), HAPAX__SWITCH_OFF, hapax_str("zoe")),
+            HAPAX_ERR_INDETERMINATE);
+        hapax__plan_set(&plan, HAPAX__NO_FAULT, 0, 0);
+        assert_int_equal(switch_of(store, NULL), HAPAX__SWITCH_OFF);
+        hapax_store_close(store);
+        hapax__plan_release(&plan);
+    }
+}
+
 /* What a door with plain rights can do with a switch's id: claim it, and complete it. */
 static struct hapax_op claim_switch(uint8_t token)
 {
@@ -859,13 +898,6 @@ static void claim_and_say(struct hapax_store *store, struct hapax_op *op, enum h
     op->outcome.status = (int)word;
     assert_int_equal(hapax_store_run(store, op, 1), HAPAX_ERR_NONE);
     assert_int_equal(op->verdict, HAPAX_OK);
-}
-
-static void set_switch(struct hapax_store *store, enum hapax__switch word)
-{
-    assert_int_equal(hapax__switch_set(store, hapax_str(NULL), word, hapax_str("zoe")),
-                     HAPAX_ERR_NONE);
-    assert_int_equal(switch_of(store, NULL), word);
 }
 
 /* A door may claim the record, and complete it with a word. No operator has said that word. */
