@@ -7,6 +7,7 @@
 
 #include "print.h"
 
+#include "broker/source.h"
 #include "core/policy.h"
 
 #include <stdlib.h>
@@ -69,6 +70,27 @@ static void put_default(const struct cli_args *args, const struct cli_args *of,
         put(args, option->name, text, "default", "default");
 }
 
+/* A URI, or some with a space between, without what is secret in them. */
+static void show(char out[VALUE_MAX], const char *value)
+{
+    size_t n = 0;
+
+    out[0] = '\0';
+    while (*value != '\0' && n < VALUE_MAX) {
+        char uri[VALUE_MAX], shown[HAPAX_TEXT_MAX];
+        size_t len = strcspn(value, " ");
+
+        (void)snprintf(uri, sizeof(uri), "%.*s", (int)len, value);
+        if (hapax__source_type_of(uri))
+            cli_source_shown(shown, uri);
+        else
+            hapax_store_shown(shown, uri);
+        n += (size_t)snprintf(out + n, VALUE_MAX - n, "%s%s", n > 0 ? " " : "", shown);
+        value += len;
+        value += strspn(value, " ");
+    }
+}
+
 static void put_given(const struct cli_args *args, const struct cli_args *of,
                       const struct cli_option *option, const struct cli_given *given)
 {
@@ -78,7 +100,7 @@ static void put_given(const struct cli_args *args, const struct cli_args *of,
     const struct cli_texts one = {{value}, 1};
     const struct cli_texts *texts =
         option->kind == CLI_TEXTS ? (const void *)((const char *)of + option->at) : &one;
-    char where[WHERE_MAX], path[PATH_MAX], shown[HAPAX_TEXT_MAX], variable[CLI_VARIABLE_MAX];
+    char where[WHERE_MAX], path[PATH_MAX], shown[VALUE_MAX], variable[CLI_VARIABLE_MAX];
 
     cli_variable(variable, option);
     if (given->from == CLI_FROM_FILE) {
@@ -91,7 +113,7 @@ static void put_given(const struct cli_args *args, const struct cli_args *of,
     for (size_t i = 0; i < texts->n; i++) {
         value = texts->items[i];
         if (strstr(value, "://")) {
-            hapax_store_shown(shown, value);
+            show(shown, value);
             value = shown;
         }
         put(args, option->name, value, names[given->from], where);

@@ -300,6 +300,7 @@ static enum cli_exit read_settings(struct consuming *consuming)
         return refused(args, error, text);
     cli_source_shown(consuming->from, args->from);
     hapax_store_shown(consuming->to, args->to);
+    consuming->to[strcspn(consuming->to, "?")] = '\0'; /* a query may have a token */
     return open_post(consuming);
 }
 

@@ -84,7 +84,7 @@ static void say_ready(const struct relay_args *args, uint16_t port)
     struct json json;
 
     hapax_store_shown(from, args->from);
-    hapax_store_shown(to, args->to);
+    cli_source_shown(to, args->to);
     if (args->args.json) {
         json_begin(&json);
         json_text(&json, "relaying", from);

@@ -157,7 +157,7 @@ def test_a_key_that_everybody_can_read_is_refused(hapax, handler, store, folder)
 
 def test_the_ready_line_and_the_pages_show_no_password(hapax, queue, handler, store):
     uri = queue.uri(prefetch=20).replace("guest:guest@", "guest:%67uest@")
-    consumer = Consumer(hapax, uri, handler.url.replace("http://", "http://me:geheim@"), store)
+    consumer = Consumer(hapax, uri, handler.url.replace("http://", "http://me:geheim@") + "?token=geheim", store)
     assert consumer.line.startswith(f"hapax consume: takes messages from "
                                     f"amqp://guest:***@127.0.0.1:{queue.broker.port}/?queue={queue.name} for "
                                     f"http://me:***@127.0.0.1:{handler.port}/messages (pid ")

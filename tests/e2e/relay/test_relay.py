@@ -26,6 +26,7 @@ from pg import Database
 sys.path.insert(0, str(ROOT / "tests/servers"))
 import postgres_server  # noqa: E402
 from collector import Collector  # noqa: E402
+from process import free_port  # noqa: E402
 
 ROUNDS = int(os.environ.get("HAPAX_RELAY_ROUNDS", 8))
 
@@ -97,6 +98,15 @@ def test_what_was_committed_is_published_with_its_key(hapax, database, queue):
     assert two == ("two", {"idempotency-key": '"with \\"quotes\\""'})
     assert three == ("three", {})  # its id is the key
     wait_until(lambda: waiting(database) == 0, "the rows having ended")
+
+
+# Neither its own line nor that of `hapax config` has what may be a secret of the broker's.
+def test_no_property_of_a_broker_is_shown(hapax, database):
+    uri = f"kafka://127.0.0.1:{free_port()}/?sasl.oauthbearer.config=geheim"
+    assert "geheim" not in relay(hapax, database, broker=uri).ready
+    for words in (["relay", "--to", uri], ["web", "--dead", f"amqp://h/?queue=a {uri}"]):
+        shown = hapax("config", *words)
+        assert shown.code == 0 and "kafka://127.0.0.1" in shown.out and "geheim" not in shown.out
 
 
 # A span and an event for what is published, under the context that its writer gave, which goes out unchanged.
