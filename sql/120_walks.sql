@@ -40,7 +40,9 @@ DECLARE
     c_open CONSTANT integer := 200000; -- open records read to find them
     c_walk CONSTANT integer := 5000; -- records read for a page otherwise
     v_now CONSTANT bigint := hapax.now_us();
-    v_before CONSTANT bigint := v_now - coalesce(p_older_ms, 0) * 1000;
+    -- Where no age is asked for, what a clock ahead of this one has written is listed, too.
+    v_before CONSTANT bigint
+        := coalesce(v_now - nullif(p_older_ms, 0) * 1000, 9223372036854775807);
     v_states CONSTANT integer := coalesce(nullif(p_states, 0), 30);
     v_scope CONSTANT bytea := nullif(p_scope, '');
     v_owner CONSTANT bytea := nullif(p_owner, '');

@@ -260,7 +260,8 @@ struct hapax_op {
     struct hapax_outcome outcome;
     /* Bits; 0: all states. */
     uint32_t states;
-    /* Only records that were last written at least this long ago. */
+    /* Only records that were last written at least this long ago. 0: all, also one whose time is
+     * ahead of the store's clock. */
     int64_t older_ms;
     /* PURGE removes nothing, but writes the store's files anew, so that they hold no bytes of what
      * was removed before. The first one (cursor zeroed) begins that, and answers `more`; one with

@@ -74,6 +74,11 @@ void hapax__bury(struct hapax_record *record)
     record->outcome = (struct hapax_outcome){.status = record->outcome.status};
 }
 
+int64_t hapax__listed_until(const struct hapax_op *op, int64_t now_us)
+{
+    return op->older_ms > 0 ? now_us - op->older_ms * US_PER_MS : INT64_MAX;
+}
+
 bool hapax__listed(const struct hapax_record *record, const struct hapax_op *op, int64_t now_us)
 {
     if (hapax__expired(record, now_us))
@@ -84,7 +89,7 @@ bool hapax__listed(const struct hapax_record *record, const struct hapax_op *op,
         return false;
     if (hapax__owned(&op->owner) && !same_digest(&op->owner, &record->owner))
         return false;
-    return record->updated_us <= now_us - op->older_ms * US_PER_MS;
+    return record->updated_us <= hapax__listed_until(op, now_us);
 }
 
 bool hapax__unbound(const struct hapax_record *record)

@@ -59,6 +59,10 @@ void hapax__bury(struct hapax_record *record);
 HAPAX__SHARED enum hapax__write hapax__swept(const struct hapax_record *record, int64_t now_us,
                                              struct hapax_record *next);
 
+/* The latest time of a write that LIST with this op shows: any, where it asks for no age. A clock
+ * ahead of the store's may have written. */
+HAPAX__SHARED int64_t hapax__listed_until(const struct hapax_op *op, int64_t now_us);
+
 /* Whether LIST with this op shows the record. Expired ones are not shown. */
 HAPAX__SHARED bool hapax__listed(const struct hapax_record *record, const struct hapax_op *op,
                                  int64_t now_us);

@@ -1141,6 +1141,44 @@ static void an_import_takes_nothing_away(const struct suite *suite)
     hapax_store_close(store);
 }
 
+static bool is_listed(struct hapax_store *store, const struct hapax_record *record,
+                      int64_t older_ms)
+{
+    struct hapax_op op = {.kind = HAPAX_OP_LIST,
+                          .states = 1u << record->state,
+                          .scope = record->scope,
+                          .older_ms = older_ms};
+    bool listed = false;
+
+    do {
+        run_op(store, &op);
+        for (uint32_t i = 0; i < op.count; i++)
+            listed |= memcmp(&op.records[i].id, &record->id, sizeof(record->id)) == 0;
+        op.cursor = op.next_cursor;
+    } while (op.more);
+    return listed;
+}
+
+/* What a clock ahead of the store's has written is listed, but where an age is asked for. */
+static void what_is_ahead_of_the_clock_is_listed(const struct suite *suite)
+{
+    static const enum hapax_state states[] = {HAPAX_STATE_UNKNOWN, HAPAX_STATE_COMPLETED};
+    struct hapax_store *store = open_store(suite);
+
+    for (unsigned n = 0; n < 2; n++) {
+        struct hapax_record record = foreign(store, suite, n);
+        struct hapax_op op;
+
+        record.state = states[n];
+        record.created_us = record.updated_us += 3600000 * MS;
+        op = import(store, suite, n, &record);
+        expect(&op, HAPAX_OK);
+        CHECK(is_listed(store, &record, 0), "%s", hapax_state_name(record.state));
+        CHECK(!is_listed(store, &record, 1), "%s", hapax_state_name(record.state));
+    }
+    hapax_store_close(store);
+}
+
 /* Where the table that a record is from did not keep the request, any request is answered with it;
  * the first claim that is granted binds it. */
 static void an_imported_record_may_be_of_any_request(const struct suite *suite)
@@ -1232,6 +1270,7 @@ const struct test_case rule_cases[] = {
     {"an_imported_record_leaves_its_tombstone", an_imported_record_leaves_its_tombstone, false,
      false},
     {"an_import_takes_nothing_away", an_import_takes_nothing_away, false, false},
+    {"what_is_ahead_of_the_clock_is_listed", what_is_ahead_of_the_clock_is_listed, false, false},
     {"an_imported_record_may_be_of_any_request", an_imported_record_may_be_of_any_request, false,
      false},
     {"a_healthy_store_checks_out", a_healthy_store_checks_out, false, false},

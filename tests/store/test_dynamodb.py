@@ -533,16 +533,32 @@ def lease_until(hapax, uri, key):
 # ---- processes --------------------------------------------------------------------------
 
 
-# A claim that another process's clock would call dead is left alone for the skew margin.
-def test_a_lease_lasts_for_the_skew_margin(hapax, server, table):
-    def ahead(by, *words):
+@pytest.fixture
+def ahead(hapax, server, table):
+    """An op by a process whose clock is so many seconds ahead."""
+    def op(by, *words):
         return subprocess.run([OP, server.uri(table), *words], stdout=subprocess.PIPE, text=True, timeout=PATIENCE,
                               env={**hapax.env, **faketime(by)}).stdout.strip()
 
+    return op
+
+
+# A claim that another process's clock would call dead is left alone for the skew margin.
+def test_a_lease_lasts_for_the_skew_margin(hapax, server, table, ahead):
     assert hapax.op(server.uri(table, skew="60s"), "claim", "k", "a", 1000) == "claimed"
     assert ahead(5, "claim", "k", "b") == "in_flight"
     assert ahead(120, "claim", "k", "b") == "claimed"
     assert hapax.op(server.uri(table), "complete", "k", "a", 200, "", "") == "lost"
+
+
+# What a host whose clock is ahead has written is there for a copy at once, and what it runs is counted.
+def test_a_copy_has_what_a_clock_ahead_wrote(hapax, server, table, ahead, folder):
+    old, new = server.uri(table, skew="60s"), f"rocksdb:{folder}/new"
+    assert ahead(50, "claim", "k", "a") == "claimed"
+    assert hapax("copy", "--from", old, "--to", new).code == 1
+    assert ahead(50, "complete", "k", "a", "200", "", "x") == "ok"
+    assert hapax("copy", "--from", old, "--to", new).code == 0
+    assert shown(hapax, new, "k")["state"] == "completed"
 
 
 # Who holds a claim counts on it without the margin, and each renewal puts the margin on it anew.

@@ -359,6 +359,7 @@ static void list_shows_what_was_asked_for(void **state)
     assert_true(hapax__listed(record, &op, START));
     memset(&op.owner, 0, sizeof(op.owner));
     assert_true(hapax__listed(record, &op, START));
+    assert_true(hapax__listed(record, &op, START - 1));
     op.older_ms = 1000;
     assert_false(hapax__listed(record, &op, START + SECOND - 1));
     assert_true(hapax__listed(record, &op, START + SECOND));

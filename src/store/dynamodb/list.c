@@ -139,7 +139,7 @@ static enum hapax_error ask_page(struct list *list, unsigned page, struct hapax_
     enum hapax_error error;
 
     hapax__ddb_ask_scan(out, list->ddb->uri.table, op, &list->from, items,
-                        op->now_us - op->older_ms * US_PER_MS);
+                        hapax__listed_until(op, op->now_us));
     if (out->failed)
         return no_memory(list);
     hapax__ddb_ask(list->ddb->aws, call, "Scan", out, deadline_us);

@@ -25,7 +25,6 @@
 #include "batch.h"
 
 #include "base/bytes.h"
-#include "base/time.h"
 #include "core/machine.h"
 #include "core/record.h"
 #include "opened.h"
@@ -333,7 +332,7 @@ static bool show_open(struct list *list, const struct hapax_id *id, enum hapax_s
     bool shown;
 
     if (!(list->op->states & 1u << state) ||
-        updated_us > list->now_us - list->op->older_ms * US_PER_MS)
+        updated_us > hapax__listed_until(list->op, list->now_us))
         return true;
     options = rocksdb_readoptions_create();
     value = rocksdb_get_pinned_cf(list->files->db, options, list->files->family[HAPAX__RECORDS],
