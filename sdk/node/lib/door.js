@@ -15,7 +15,6 @@ const READ_SIZE = 64 << 10;
 // The connection and its beat outlive the call that begins them. In that call's async context they would keep what
 // AsyncLocalStorage has there.
 const NOBODYS = new AsyncResource('HapaxDoor');
-const CUT = { status: 502 }; // the response of HTTP whose class is unknown
 
 function pathOf(address) {
   const path = /^unix:(.+)$/.exec(address)?.[1];
@@ -390,7 +389,7 @@ class Door {
     if (end.body?.length > OUTCOME_MAX) end = { meta: { ...end.meta, body_kept: false } };
     call.end = { text: JSON.stringify(end.meta), body: end.body ?? EMPTY };
     if (!fits(call.end.text, call.end.body)) {
-      call.end = { text: JSON.stringify(call.meta.as === 'http' ? CUT : { class: 'unknown' }), body: EMPTY };
+      call.end = { text: '{"class":"unknown"}', body: EMPTY };
     }
     this.#ended(call);
   }
@@ -407,4 +406,4 @@ function faultOf({ error, text }) {
   return new Fault(text ?? `the door refused a frame: ${error}`, { error });
 }
 
-module.exports = { CUT, Door };
+module.exports = { Door };

@@ -4,7 +4,6 @@
 'use strict';
 
 const { isAscii } = require('node:buffer');
-const { CUT } = require('./door.js');
 const { EMPTY, bytesOf, text } = require('./frame.js');
 const { Fault, HapaxError, Indeterminate, NotRun, StoreDown } = require('./errors.js');
 const { didNothing } = require('./notrun.js');
@@ -62,18 +61,17 @@ async function exchange(door, options, meta, makeOp, handler) {
         own = await handler(op);
       } catch (error) {
         own = { error };
-        if (!didNothing(error, op)) return { meta: { status: 500 } };
-        return { meta: { status: 503, headers: [['Retry-After', '1']] } };
+        return { meta: didNothing(error, op) ? { class: 'not_run' } : { status: 500 } };
       }
       try {
-        if ('error' in own) return { meta: CUT };
+        if ('error' in own) return { meta: { class: 'unknown' } };
         if (!hasBody(own.status)) own.body = EMPTY;
         const end = { status: own.status, headers: wired(without(own.headers, FRAMING)) };
         if (own.passed) end.body_kept = false;
         return { meta: end, body: own.body };
       } catch (error) { // it ran, and gave no response
         own = { error };
-        return { meta: CUT };
+        return { meta: { class: 'unknown' } };
       }
     },
   };
