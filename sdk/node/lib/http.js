@@ -6,7 +6,7 @@
 const { isAscii } = require('node:buffer');
 const { EMPTY, bytesOf, text } = require('./frame.js');
 const { Fault, HapaxError, Indeterminate, NotRun, StoreDown } = require('./errors.js');
-const { didNothing } = require('./notrun.js');
+const { classOf } = require('./notrun.js');
 
 const BODY_MAX = 16 << 20;
 const TEXT_MAX = 64 << 10; // of a body that is sent as a text
@@ -61,7 +61,8 @@ async function exchange(door, options, meta, makeOp, handler) {
         own = await handler(op);
       } catch (error) {
         own = { error };
-        return { meta: didNothing(error, op) ? { class: 'not_run' } : { status: 500 } };
+        const how = classOf(error, op);
+        return { meta: how === 'failed' ? { status: 500 } : { class: how } };
       }
       try {
         if ('error' in own) return { meta: { class: 'unknown' } };

@@ -181,8 +181,9 @@ export class Hapax {
   /**
    * Runs the handler once for a key, and gives every repeat its result. What the handler returns is
    * the result, whatever it is; what it throws is thrown here and ends the attempt as failed, or,
-   * where it is a NotRun of its own and no step was begun, as not run. A result that the codec cannot
-   * encode ends it as unknown, and the codec's error is thrown.
+   * where it is a NotRun of its own and no step was begun, as not run. Once `op.signal` is aborted,
+   * its reason, or an AbortError, ends it as unknown: the handler was cut off. A result that the
+   * codec cannot encode ends it as unknown, too, and the codec's error is thrown.
    *
    * Throws InFlight, Mismatch, Unknown, Failed, Gone, BadKey, StoreDown, Indeterminate, Fault.
    */
@@ -202,8 +203,8 @@ export class Hapax {
 
   /**
    * One exchange of HTTP, for adapters. The result is to be sent as it is. A handler that throws has failed, as with the
-   * status 500; NotRun says that nothing was done. Where a part of a response is all that there is, the handler
-   * returns the error: the result is unknown, and the error is thrown.
+   * status 500, unless it ends as not run or unknown (`run`). Where a part of a response is all that there is, the
+   * handler returns the error: the result is unknown, and the error is thrown.
    */
   http(options: HttpOptions, handler: (op: Op) => Promise<Exchange | { error: unknown }>): Promise<Exchange & { own: boolean; answer: string }>;
 

@@ -6,7 +6,7 @@
 const { Door } = require('./door.js');
 const { EMPTY, bytesOf, text } = require('./frame.js');
 const { exchange } = require('./http.js');
-const { didNothing } = require('./notrun.js');
+const { classOf } = require('./notrun.js');
 const {
   BadKey, Expired, Failed, Gone, HapaxError, InFlight, Limited, Mismatch, Refused, StoreDown, TooLarge, Unknown,
 } = require('./errors.js');
@@ -132,7 +132,8 @@ function callHooks(door, codec, handler, reconcile) {
 }
 
 function errorEnd(error, op) {
-  if (didNothing(error, op)) return { meta: { class: 'not_run' } };
+  const how = classOf(error, op);
+  if (how !== 'failed') return { meta: { class: how } };
   const { name, message, code } = error instanceof Error ? error : { name: 'Error', message: String(error) };
   const headers = [['Content-Type', 'text/plain']];
   const more = JSON.stringify({ name, code });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a NotRun counts for; errors.d.ts is its manual.
+// The class of what a handler threw (docs/door.md, END). What a NotRun is, errors.d.ts says.
 'use strict';
 
 const { NotRun } = require('./errors.js');
@@ -18,4 +18,15 @@ function didNothing(error, op) {
   return isFirst && !op.stepped;
 }
 
-module.exports = { didNothing };
+/**
+ * The class of what a handler threw. Once its signal is aborted, the signal's reason, and the errors that Node and axios
+ * make of it, say that the handler was cut off: nobody can tell what it did.
+ */
+function classOf(error, op) {
+  const nothing = didNothing(error, op); // a NotRun that is the reason has counted by this, too
+  const { aborted, reason } = op.signal;
+  if (aborted && (error === reason || /^(Abort|Canceled)Error$/.test(error?.name))) return 'unknown';
+  return nothing ? 'not_run' : 'failed';
+}
+
+module.exports = { classOf };

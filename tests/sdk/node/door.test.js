@@ -503,6 +503,34 @@ test('CANCEL', async () => {
   await assert.rejects(hx.run({ key: 'k', signal: stop.signal }, () => {}), { message: 'enough' });
 });
 
+// A handler that its caller cuts off may have had its effect: nobody can tell. What it throws besides is its failure.
+test('a caller gives up a handler that runs', async () => {
+  const hx = await played();
+  const request = { method: 'POST', uri: '/', headers: [] };
+  const enough = new sdk.NotRun('enough');
+  for (const [error, how] of [
+    [enough, 'unknown'],
+    [new DOMException('of Node', 'AbortError'), 'unknown'],
+    [Object.assign(new Error('of axios'), { name: 'CanceledError' }), 'unknown'],
+    [new Error('declined'), 'failed'],
+  ]) {
+    for (const ask of [hx.run, hx.http]) {
+      const stop = new AbortController();
+      const given = ask.call(hx, { key: 'k', request, signal: stop.signal }, (op) => new Promise((resolve, reject) => {
+        op.signal.addEventListener('abort', () => reject(error));
+        stop.abort(enough);
+      }));
+      const seen = assert.rejects(given, (e) => e === error);
+      const { end } = await first();
+      await seen;
+      assert.equal(end.meta.class ?? (end.meta.status === 500 && 'failed'), how, `${error.message} of ${ask.name}`);
+    }
+  }
+  const seen = assert.rejects(hx.run({ key: 'k' }, () => { throw enough; }), (e) => e === enough);
+  assert.equal((await first()).end.meta.class, 'failed');
+  await seen;
+});
+
 // Where RUN crosses CANCEL nothing runs, and END says so.
 test('RUN crosses CANCEL', async () => {
   const hx = await played();
