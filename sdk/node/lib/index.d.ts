@@ -2,7 +2,7 @@ export * from './errors.js';
 
 /** Bytes or text. A text stands for its bytes in UTF-8. */
 export type Text = string | Uint8Array;
-/** `500ms`, `30s`, `5m`, `24h`, `7d`. */
+/** `0`, `500ms`, `30s`, `5m`, `24h`, `7d`. */
 export type Duration = string;
 
 /**
@@ -21,12 +21,20 @@ export interface Policies {
   runMax?: Duration;
   /** How long a result is kept. */
   retention?: Duration | 'forever';
+  /** The same of a response with a status from 400 to 499. `0`, the default: as `retention`. */
+  retention4xx?: Duration;
+  /** How long it is kept that an attempt failed, or under `replay` the failure. `0`, the default: as `retention`. */
+  retentionFailed?: Duration;
+  /** After its retention the key of a completed operation is Expired for so long; `0`: it is a new key. */
+  tombstone?: Duration;
   /** How long a repeat waits for an attempt in flight. */
   wait?: Duration;
   timeout?: Duration;
   saveWait?: Duration;
   attemptsMax?: number;
   keyMin?: number;
+  /** A key that says when it was made is Expired once that is longer ago than `retention`. */
+  keyExpires?: boolean;
   ownerRequired?: boolean;
   maxRequest?: string;
   maxResponse?: string;

@@ -185,12 +185,12 @@ const OWN = new Set([
   'reconcile', 'policy', 'message', 'request', 'body', 'select', 'methods',
 ]);
 
-// Every other option is a policy: onExpired is on_expired. Whether there is one the door says.
+// Every other option is a policy: onExpired is on_expired, retention4xx retention_4xx. Whether there is one the door says.
 function policyOf(options) {
   const policy = { ...options.policy };
   for (const name of Object.keys(options)) {
     if (OWN.has(name) || options[name] === undefined) continue;
-    policy[name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)] = options[name];
+    policy[name.replace(/[A-Z]|(?<=[a-z])\d/g, (letter) => `_${letter.toLowerCase()}`)] = options[name];
   }
   return policy;
 }

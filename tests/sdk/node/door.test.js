@@ -90,6 +90,20 @@ test('a first run', async () => {
   assert.deepEqual([end.meta.class, end.body.toString()], ['final', '{"id":"order-17","amount":500}']);
 });
 
+// Every policy of the page is an option in camel case, in JavaScript and in the types. The option `key` is another thing.
+test('policies are those of the page', () => {
+  const table = fs.readFileSync(path.join(ROOT, 'docs/nginx.md'), 'utf8').split('A policy has the same name')[1];
+  const names = [...table.split('\nTimes:')[0].matchAll(/^\| `hapax_(\w+)/gm)].map(([, name]) => name);
+  assert.ok(names.length > 20);
+  const types = fs.readFileSync(path.join(ROOT, 'sdk/node/lib/index.d.ts'), 'utf8');
+  const typed = types.match(/interface Policies {(.*?)^}/ms)[1];
+  for (const name of names.filter((one) => one !== 'key')) {
+    const option = name.replace(/_(.)/g, (_, letter) => letter.toUpperCase());
+    assert.match(typed, new RegExp(`^  ${option}\\?:`, 'm'));
+    for (const one of [option, name]) assert.deepEqual(sdk.connect('unix:/x').meta({ [one]: 'x' }).policy, { [name]: 'x' });
+  }
+});
+
 // Whatever a handler returns is a result, and a repeat gets the same.
 for (const value of [undefined, null, false, 0, '', [], {}, 'ä\u0000\u2028', 1e300]) {
   test(`a repeat gets ${JSON.stringify(value)}`, async () => {

@@ -18,7 +18,10 @@ interface Order { id: string; amount: number }
 const hx = connect('unix:/run/hapax/door.sock', { timeout: 5000 });
 
 export const refund = hx.once(
-  { scope: 'refunds', key: (order: Order) => order.id, retention: '7d', onExpired: 'hold' },
+  {
+    scope: 'refunds', key: (order: Order) => order.id, onExpired: 'hold', retention: '7d', retention4xx: '1h', tombstone: '90d',
+    keyExpires: true,
+  },
   async (order, op) => {
     const charge: string = await op.step('charge', async (s) => `${s.key} ${s.signal.aborted}`);
     const fence: number = op.fence;
