@@ -1,6 +1,7 @@
 /**
- * For handlers behind `hapax serve`, `hapax consume` or `hapax lambda`, which claim and store: no door
- * is needed. Here a handler reads what it was told, and completes in its own transaction.
+ * For handlers behind `hapax serve` or `hapax consume`, which claim and store: no door is needed. Here
+ * a handler reads what it was told, and completes in its own transaction. `hapax lambda` tells a
+ * function nothing of this.
  */
 export interface Attempt {
   /** The operation's key; a Buffer where it is not UTF-8. Absent: not an operation. */

@@ -51,7 +51,7 @@ export interface Codec<T = any> {
   encode(value: T): Uint8Array | string;
   decode(body: Buffer): T;
 }
-/** The default: JSON; `undefined` is no bytes. */
+/** The default: JSON; `undefined` is `null`, with the header Hapax-Node-Undefined beside it. */
 export const json: Codec;
 /** A Buffer or Uint8Array as it is; repeats get a Buffer. */
 export const bytes: Codec<Uint8Array>;
@@ -193,7 +193,8 @@ export class Hapax {
    * its reason, or an AbortError, ends it as unknown: the handler was cut off. A result that the
    * codec cannot encode ends it as unknown, too, and the codec's error is thrown.
    *
-   * Throws InFlight, Mismatch, Unknown, Failed, Gone, BadKey, StoreDown, Indeterminate, Fault.
+   * Throws InFlight, Mismatch, Unknown, Failed, Gone, Expired, BadKey, TooLarge, StoreDown, Indeterminate, Fault;
+   * a TypeError where there is no key.
    */
   run<T>(options: RunOptions<T>, handler: (op: Op) => T | Promise<T>): Promise<T>;
 
