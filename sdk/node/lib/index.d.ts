@@ -31,6 +31,7 @@ export interface Policies {
   wait?: Duration;
   timeout?: Duration;
   saveWait?: Duration;
+  /** After so many failed attempts: Failed. `0`, the default: no limit. */
   attemptsMax?: number;
   keyMin?: number;
   /** A key that says when it was made is Expired once that is longer ago than `retention`. */
@@ -125,6 +126,7 @@ export interface RunOptions<T = any> extends Common {
 type Of<A extends unknown[], V> = V | ((...args: A) => V);
 
 export interface OnceOptions<A extends unknown[] = any[], T = any> extends Common {
+  /** A text is one key for all calls. It names no argument. */
   key: Of<A, Text>;
   owner?: Of<A, Text>;
   caller?: Of<A, Text | Text[]>;
