@@ -214,6 +214,12 @@ def test_without_a_key_nothing_is_kept(app):
     assert app.post("/pay", '"a').problem == "bad-key"
 
 
+@pytest.mark.parametrize("app", [*ON_NODES_OWN, "hono"], indirect=True)
+def test_a_large_request_without_a_key(app):
+    """It is no operation, and no limit of one is its own."""
+    assert app.post("/pay", body=b"x" * (17 << 20), type="application/octet-stream").status == 201
+
+
 @each
 def test_an_attempt_in_flight(app):
     """Whoever asks meanwhile gets 409 with Retry-After, and then the response."""

@@ -2,7 +2,7 @@
 // Hono, and whatever else has a fetch Request and Response. hono.d.ts is the manual.
 'use strict';
 
-const { askedOf, isOperation, problemOf } = require('./http.js');
+const { askedOf, isKeyed, isOperation, problemOf } = require('./http.js');
 
 function idempotent(hapax, options = {}) {
   return async (c, next) => {
@@ -11,7 +11,7 @@ function idempotent(hapax, options = {}) {
     const set = { ...options };
     for (const [name, value] of askedOf(options)) set[name] = await value(c);
     const url = new URL(req.url);
-    set.body = Buffer.from(await req.arrayBuffer());
+    if (isKeyed(set, req.header('idempotency-key'))) set.body = Buffer.from(await req.arrayBuffer());
     set.request = {
       method: req.method, host: req.header('host') ?? url.host, uri: url.pathname + url.search,
       headers: [...req.raw.headers],

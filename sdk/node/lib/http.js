@@ -105,6 +105,11 @@ function isOperation(method, { methods }) {
   return methods ? methods.includes(method) : !SAFE.includes(method);
 }
 
+/** Whether a request has a key, or may have. Without one its body counts for nothing: the handler reads it itself. */
+function isKeyed({ key, keyHeader }, header) {
+  return (key ?? keyHeader ?? header) !== undefined;
+}
+
 /**
  * What a client is told where the door could not be asked, was lost, or refused what the handler gave
  * (`ran`), or where another operation broke the handler off; undefined: another error.
@@ -385,12 +390,13 @@ async function guard(hapax, options, { req, res, subject, parsed }, { run, reply
   const { asked, meta } = planOf(hapax, options);
   const set = asked.length > 0 ? { ...options } : { fingerprint: options.fingerprint, signal: options.signal };
   for (const [name, value] of asked) set[name] = await value(subject);
+  const given = asked.length > 0 ? set : options;
   let held;
   try {
-    const found = bodyOf(req, parsed);
+    const found = isKeyed(given, req.headers['idempotency-key']) ? bodyOf(req, parsed) : { body: EMPTY };
     const { body, select } = found instanceof Promise ? await found : found;
     set.body = body;
-    set.select = (asked.length > 0 ? set : options).select || select;
+    set.select = given.select || select;
     set.request = {
       method: req.method, host: req.headers.host, uri: req.originalUrl ?? req.url, headers: pairsOf(req.rawHeaders),
     };
@@ -429,4 +435,4 @@ function planOf(hapax, options) {
   return plan;
 }
 
-module.exports = { askedOf, exchange, guard, isOperation, mute, problemOf, send };
+module.exports = { askedOf, exchange, guard, isKeyed, isOperation, mute, problemOf, send };

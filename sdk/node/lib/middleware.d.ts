@@ -3,6 +3,7 @@ import type { Policies, Text } from './index.js';
 /**
  * Options of the middlewares. Each may be a function of the request. The key is the header
  * `Idempotency-Key`, and the caller a digest of all credentials of the request, unless they are set.
+ * The body of a request without a key is its handler's alone: it is not read, and may be of any length.
  * There is no reconcile hook for HTTP: the option is refused, and so is `onExpired: 'reconcile'`.
  */
 export type MiddlewareOptions<R> = {
