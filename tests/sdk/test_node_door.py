@@ -215,8 +215,12 @@ def test_without_a_key_nothing_is_kept(app):
 
 
 @pytest.mark.parametrize("app", [*ON_NODES_OWN, "hono"], indirect=True)
-def test_a_large_request_without_a_key(app):
-    """It is no operation, and no limit of one is its own."""
+def test_a_large_request(app):
+    """With a key it is refused, and nothing runs. Without one it is no operation, and no limit of one is its own."""
+    for size in (2 << 20, (16 << 20) + 1, 32 << 20):
+        answer = app.post("/pay", "k", b"x" * size, "application/octet-stream")
+        assert (answer.status, answer.problem) == (413, "request-too-large"), size
+    assert app.effects() == {}
     assert app.post("/pay", body=b"x" * (17 << 20), type="application/octet-stream").status == 201
 
 

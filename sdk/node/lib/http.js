@@ -83,7 +83,7 @@ async function exchange(door, options, meta, makeOp, handler) {
     scope, key, key_header, what, traceparent, owner, caller, policy, reconciles, body: select, as: 'http',
     fingerprint: fingerprint === undefined ? undefined : [fingerprint].flat().map(text),
     request: { method, host, uri, headers: wired(asked) }, nonce: undefined, in: undefined,
-  }, body, hooks, { outer: undefined, signal });
+  }, body.subarray(0, BODY_MAX + 1), hooks, { outer: undefined, signal }); // more than that is refused as well
   const { status, own: mine, answer: code } = answer.meta;
   const more = unwired(answer.meta.headers ?? []);
   if (!mine) return { own: false, status, headers: more, body: answer.body, answer: code };
@@ -107,7 +107,7 @@ function isOperation(method, { methods }) {
 
 /** Whether a request has a key, or may have. Without one its body counts for nothing: the handler reads it itself. */
 function isKeyed({ key, keyHeader }, header) {
-  return (key ?? keyHeader ?? header) !== undefined;
+  return (key ?? keyHeader ?? header ?? '') !== '';
 }
 
 /**
@@ -134,15 +134,14 @@ function problemOf(error, ran) {
 
 // ---- Node's own server ---------------------------------------------------------------------------
 
-/** All of a request's body, which is there to be read again afterwards. */
+/** A request's body, or so much of it that it is over BODY_MAX. It is there to be read again afterwards. */
 function readAll(req) {
   return new Promise((resolve, reject) => {
     const parts = [];
     let size = 0;
     const look = () => {
-      for (let part; (part = req.read()) !== null && size <= BODY_MAX; parts.push(part)) size += part.length;
-      if (size > BODY_MAX) over(() => reject(new RangeError(`the request is over ${BODY_MAX} bytes`)));
-      else if (req.complete) over(() => resolve(Buffer.concat(parts)));
+      for (let part; size <= BODY_MAX && (part = req.read()) !== null; parts.push(part)) size += part.length;
+      if (size > BODY_MAX || req.complete) over(() => resolve(Buffer.concat(parts)));
     };
     const cut = (error) => over(() => reject(error ?? new Error('the request was cut off')));
     const empty = () => over(() => resolve(EMPTY));
@@ -391,6 +390,10 @@ async function guard(hapax, options, { req, res, subject, parsed }, { run, reply
   const set = asked.length > 0 ? { ...options } : { fingerprint: options.fingerprint, signal: options.signal };
   for (const [name, value] of asked) set[name] = await value(subject);
   const given = asked.length > 0 ? set : options;
+  const conclude = (answer) => {
+    req.resume(); // of a long request there is more to come, which nobody reads
+    reply(answer);
+  };
   let held;
   try {
     const found = isKeyed(given, req.headers['idempotency-key']) ? bodyOf(req, parsed) : { body: EMPTY };
@@ -413,11 +416,11 @@ async function guard(hapax, options, { req, res, subject, parsed }, { run, reply
       });
     }, meta);
     if (held) held.send(answer);
-    else if (!answer.sent) reply(answer);
+    else if (!answer.sent) conclude(answer);
   } catch (error) {
     const problem = problemOf(error, held !== undefined);
     if (held) held.send(problem);
-    else if (problem) reply(problem);
+    else if (problem) conclude(problem);
     else throw error;
   }
 }
