@@ -271,6 +271,35 @@ def test_a_block(hx, key):
     assert asyncio.run(main()) == {"n": 1}
 
 
+# A block's hook is asked of an attempt that was cut off. The block runs where the hook says that nothing was done.
+@pytest.mark.parametrize("found", [hapax.Happened("found"), False, None])
+def test_a_hook_of_a_block(hx, key, found):
+    asked, ran = [], []
+
+    def hook(op):
+        asked.append(op.attempt)
+        return found
+
+    def ask():
+        with hx.begin(scope="block", key=key, on_expired="reconcile", reconcile=hook, lease="300ms",
+                      wait="1m") as block:
+            if block.run:
+                ran.append(block.attempt)
+                block.complete("made")
+                if len(ran) == 1:
+                    raise KeyboardInterrupt
+        return block.result
+
+    with pytest.raises(KeyboardInterrupt):
+        ask()
+    if found is None:
+        with pytest.raises(hapax.Unknown):
+            ask()
+    else:
+        assert ask() == ask() == (found.result if found else "made")
+    assert (len(asked), len(ran)) == (1, 2 if found is False else 1)
+
+
 # A result that cannot be kept is no other's business than its caller's; nobody takes it for one that did not run.
 def test_a_result_without_a_form_in_json(hx, key):
     with pytest.raises(TypeError):

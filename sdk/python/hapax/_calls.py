@@ -138,7 +138,8 @@ class Begin:
 
 
 class Handle:
-    """Asked of a driver: run handler(op) and say ("value", V) or ("error", E)."""
+    """Asked of a driver: run handler(op) and say ("value", V) or ("error", E). The handler Block is a block, which the
+    driver's caller runs."""
 
     def __init__(self, handler, call, codec, told):
         self.handler, self.call, self.codec, self.told = handler, call, codec, told
@@ -230,23 +231,28 @@ def error_of(meta, body=b""):
 
 
 class Driver:
-    """Runs an exchange in this thread, but for handlers."""
+    """Runs an exchange in this thread, but for a block."""
 
     def __init__(self, exchange):
         self.exchange, self.events, self.begun = exchange, queue.SimpleQueue(), None
 
     def advance(self, say):
-        """Goes on until a handler is to run: its Handle. StopIteration has the result."""
+        """Goes on until a block is to run: its Op. StopIteration has the result."""
         try:
             while True:
                 asked = self.exchange.send(say)
-                if isinstance(asked, Handle):
-                    asked.op = Op(asked.call, asked.codec, asked.told)
-                    return asked
                 if isinstance(asked, Begin):
                     say = self.begun = asked.begin(self.events.put)
-                else:
+                elif isinstance(asked, Wait):
                     say = self.events.get()
+                else:
+                    asked.op = Op(asked.call, asked.codec, asked.told)
+                    if asked.handler is Block:
+                        return asked.op
+                    try:
+                        say = ("value", asked.handler(asked.op))
+                    except BaseException as error:
+                        say = ("error", error)
         except BaseException:
             if self.begun:
                 self.begun.cancel()  # where it did not run; otherwise it is over
@@ -255,14 +261,8 @@ class Driver:
 
 def drive(exchange):
     """Runs an exchange in this thread, handlers included."""
-    driver, say = Driver(exchange), None
     try:
-        while True:
-            asked = driver.advance(say)
-            try:
-                say = ("value", asked.handler(asked.op))
-            except BaseException as error:
-                say = ("error", error)
+        Driver(exchange).advance(None)
     except StopIteration as over:
         return over.value
 
@@ -403,7 +403,8 @@ class Hapax:
                 if op.run:
                     op.complete(report(day))
             print(op.result)
-        """
+
+        A reconcile hook is a plain function here, too: begin() asks it before the block."""
         return Block(self, dict(options, scope=scope, key=key, fingerprint=fingerprint))
 
 
@@ -457,7 +458,7 @@ class Block:
     """A block as a handler: the exchange stands still while the block runs."""
 
     def __init__(self, hapax, options):
-        self.driver = Driver(hapax._call(None, options))
+        self.driver = Driver(hapax._call(Block, options))
         self.run, self.result, self.over = False, None, False
 
     def __getattr__(self, name):
@@ -472,7 +473,7 @@ class Block:
     def advance(self, say):
         """Goes on until the block is to run, or the operation is over."""
         try:
-            self.op = self.driver.advance(say).op
+            self.op = self.driver.advance(say)
             self.run = True
         except StopIteration as over:
             self.result, self.over = over.value, True
