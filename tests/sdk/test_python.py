@@ -107,6 +107,18 @@ def test_once_by_functions_of_the_arguments(hx, key):
     assert pay({"id": key, "shop": "b", "amount": 1}) == 2
 
 
+# What run() takes for a caller and a fingerprint, a decorator takes, too.
+def test_once_with_values_of_run(hx, key):
+    @hx.once(scope="once", key="order", caller=["shop", "till"], fingerprint={"currency": "EUR"})
+    def pay(order, amount):
+        return amount
+
+    assert pay(key, 5) == pay(key, 6) == 5
+    with pytest.raises(hapax.Mismatch) as failed:
+        hx.run(lambda op: 0, scope="once", key=key, caller=["shop", "web"], fingerprint={"currency": "EUR"})
+    assert failed.value.differs == "caller"
+
+
 # What only type checkers know, and the object of a method, are in nobody's way.
 def test_once_of_a_method(hx, key):
     class Shop:

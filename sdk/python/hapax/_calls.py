@@ -430,7 +430,7 @@ class Once:
         for name in ("key", "owner", "caller", "fingerprint"):
             if callable(options.get(name)):
                 options[name] = options[name](*args, **kwargs)
-            elif options.get(name) in given:
+            elif isinstance(options.get(name), str) and options[name] in given:
                 options[name] = given[options[name]]
         options["key"] = options["key"] if isinstance(options["key"], (bytes, type(None))) else str(options["key"])
         options.setdefault("fingerprint", given)
