@@ -913,7 +913,7 @@ def test_tries_have_one_key(service, call):
     assert len(set(service.keys)) == 2
 
 
-# What no try mends is the error of its name, at once.
+# What no try mends is the error of its name, at once. An unknown outcome that time may help is asked for again.
 @pytest.mark.parametrize("call", [by_urllib, by_httpx, by_requests])
 def test_problems_are_errors(service, call):
     for status, slug, error in ((422, "fingerprint-mismatch", hapax.Mismatch), (409, "unknown-outcome", hapax.Unknown),
@@ -927,17 +927,20 @@ def test_problems_are_errors(service, call):
     with pytest.raises(hapax.InFlight) as failed:
         call(service.url, TRIES)
     assert failed.value.retry_after == 0 and service.plays == []
+    service.plays += [(409, {**PROBLEM, "Retry-After": "0"}, page("unknown-outcome")), (201, {}, b"found")]
+    assert call(service.url, TRIES) == (201, b"found")
     service.plays += [(404, {}, b"not ours")]
     assert call(service.url, TRIES) == (404, b"not ours")
 
 
-# The pauses: at least Retry-After, otherwise doubled, with jitter, and limited.
+# The pauses: at least Retry-After, otherwise doubled, with jitter, and limited. Over a minute is the caller's to wait.
 def test_pauses():
     tries = hapax.http.Tries(most=20, first_s=1, longest_s=8)
     for tried, most in ((1, 1), (2, 2), (3, 4), (4, 8), (10, 8)):
         pauses = [tries.pause(tried, 503, {}) for _ in range(50)]
         assert most / 2 <= min(pauses) < max(pauses) <= most
     assert tries.pause(1, 503, {"Retry-After": "60"}) == 60 and tries.pause(20, 503, {}) is None
+    assert tries.pause(1, 503, {"Retry-After": "61"}) is None and tries.pause(1, 409, {"Retry-After": "61"}) is None
     assert tries.pause(1, 409, {}) is None and tries.pause(1, 400, {}) is None and tries.pause(1, 0, {}) > 0
     assert 0 <= hapax.http.retry_after("Wed, 21 Oct 2015 07:28:00 GMT") < 1 and hapax.http.retry_after("soon") is None
     assert hapax.http.quoted('a"\\b') == '"a\\"\\\\b"'

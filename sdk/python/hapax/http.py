@@ -34,6 +34,7 @@ PROBLEMS = {
     "upstream-unreachable": StoreDown, "response-truncated": Indeterminate,
 }
 METHODS = ("POST", "PATCH", "PUT", "DELETE")
+AFTER_MAX_S = 60.0  # a longer Retry-After is left to the caller
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Tries:
     """How often, and when.
 
     most: tries of one call · first_s, longest_s: the pause behind the first try, which doubles, and its limit ·
-    statuses: that are tried again; a 409 is, where it has Retry-After"""
+    statuses: that are tried again; a 409 is, where it has Retry-After. A Retry-After of over a minute ends the tries"""
     most: int = 5
     first_s: float = 0.5
     longest_s: float = 30.0
@@ -51,7 +52,9 @@ class Tries:
         """Seconds until the next try, of which `tried` were made; None: there is none. status 0: no response."""
         after = retry_after(headers.get("Retry-After") or headers.get("retry-after")) if status else None
         again = status == 0 or status in self.statuses or (status == 409 and after is not None)
-        if tried >= self.most or not again or slug_of(page) in ("attempts-used-up", "unknown-outcome"):
+        slug = slug_of(page)
+        final = slug == "attempts-used-up" or (slug == "unknown-outcome" and after is None)
+        if tried >= self.most or not again or final or (after or 0) > AFTER_MAX_S:
             return None
         backed_off = min(self.longest_s, self.first_s * 2 ** (tried - 1)) * random.uniform(0.5, 1)  # noqa: S311
         return backed_off if after is None else max(after, backed_off)
