@@ -352,12 +352,15 @@ def test_fork(hx, key):
     assert hx.run(lambda op: "again", scope="fork", key=key + "-child") == "child"
 
 
-# Without a door a call ends when its time is over, and says where it looked.
+# Without a door a call ends when its time is over, and says where it looked. A time that never ends is refused.
 def test_without_a_door(folder):
     with pytest.raises(hapax.StoreDown, match="nobody.sock"):
         hapax.connect(f"unix:{folder}/nobody.sock", timeout=0.2).run(lambda op: 1, scope="s", key="k")
     with pytest.raises(hapax.Invalid, match="unix:PATH"):
         hapax.connect("tcp:localhost")
+    for none in ("10s", None, float("nan")):
+        with pytest.raises(hapax.Invalid, match="timeout"):
+            hapax.connect(timeout=none)
 
 
 # A door that refuses this process is not asked again, and the caller hears why.
@@ -736,7 +739,8 @@ import sys, json, django
 from django.conf import settings
 settings.configure(DEBUG=True, SECRET_KEY="x", ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"],
     MIDDLEWARE=["hapax.django.Idempotent"],
-    HAPAX={"door": sys.argv[1], "scope": "django", "owner": __name__ + ".owner_of"})
+    HAPAX={"door": sys.argv[1], "connect_timeout": 10, "scope": "django", "owner": __name__ + ".owner_of",
+           "timeout": "5m"})
 from django.http import JsonResponse
 from django.urls import path
 ran = []
@@ -758,7 +762,7 @@ print(json.dumps([ask("s1", sys.argv[2]), ask("s1", sys.argv[2]), ask("s2", sys.
 """
 
 
-# Django's middleware knows owners by what came before it.
+# Django's middleware knows owners by what came before it, and takes policies, `timeout` too.
 def test_django(door, key, folder):
     (folder / "shop.py").write_text(DJANGO.replace("__name__", "'shop'"))
     done = subprocess.run(["/usr/bin/python3", "-c", "import shop", door.address, key], capture_output=True, text=True,

@@ -211,8 +211,7 @@ def result_of(meta, body, codec, own):
         if own[0] == "error":
             raise own[1]
         return own[1]
-    answer = meta["answer"]
-    if answer not in ("fresh", "replay", "bypass"):
+    if meta["answer"] not in ("fresh", "replay", "bypass"):
         raise error_of(meta, body)
     if meta.get("status", 0) >= 400:
         raise Failed(body.decode("utf-8", "replace"), attempt=meta.get("attempt", 0))
@@ -356,8 +355,7 @@ class Hapax:
             raise Invalid("no key: an operation without one would run unprotected")
         codec = options.get("codec") or Json()
         part, body = print_of(options.get("fingerprint"))
-        reconcile = options.get("reconcile")
-        return call(self.door, {**members_of(options), "body": part}, body, codec, handler, reconcile)
+        return call(self.door, {**members_of(options), "body": part}, body, codec, handler, options.get("reconcile"))
 
     def run(self, handler: Callable[[Op], T], *, scope: str, key: str | bytes, fingerprint=None, **options) -> T:
         """Runs handler(op) at most once for scope and key, and gives each caller its result.

@@ -4,7 +4,8 @@
     MIDDLEWARE = [..., "django.contrib.auth.middleware.AuthenticationMiddleware", "hapax.django.Idempotent"]
     HAPAX = {"scope": "payments", "on_expired": "hold", "owner": "shop.views.owner_of"}      # policies as everywhere
 
-A view finds its Op in request.hapax. owner and caller may be dotted names of functions of the request.
+A view finds its Op in request.hapax. owner and caller are dotted names of functions of the request. `door` and
+`connect_timeout` (seconds) are address and timeout of hapax.connect(); `timeout` is the policy.
 """
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ class Idempotent:
 
         options = dict(settings.HAPAX)
         self.get_response = get_response
-        self.hapax = connect(options.pop("door", None), timeout=options.pop("timeout", 10.0))
+        self.hapax = connect(options.pop("door", None), timeout=options.pop("connect_timeout", 10.0))
         self.methods = frozenset(options.pop("methods", METHODS))
         self.functions = {name: import_string(options.pop(name)) for name in ("owner", "caller") if name in options}
         self.options = options
