@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import threading
+import types
 import typing
 import urllib.error
 import wsgiref.util
@@ -26,6 +27,7 @@ from process import children_of
 sys.path.insert(0, str(ROOT / "sdk/python"))
 import hapax  # noqa: E402
 import hapax.asgi  # noqa: E402
+import hapax.django  # noqa: E402
 import hapax.flask  # noqa: E402
 import hapax.http  # noqa: E402
 import hapax.postgres  # noqa: E402
@@ -524,7 +526,7 @@ class Busy(hapax.NotRun):
 
 
 def environ_of(key):
-    environ = {"REQUEST_METHOD": "POST", "HTTP_IDEMPOTENCY_KEY": key}
+    environ = {"REQUEST_METHOD": "POST", **({"HTTP_IDEMPOTENCY_KEY": key} if key else {})}
     wsgiref.util.setup_testing_defaults(environ)
     return environ
 
@@ -719,12 +721,29 @@ def test_a_response_that_has_no_body(hx, key, kind, status):
     assert ran == [1]
 
 
-# The option reconcile is refused, and nothing runs.
-@pytest.mark.parametrize("kind", ["wsgi", "asgi"])
-def test_no_hook_for_requests(hx, key, kind):
-    with served(kind, hx, 200, on_expired="reconcile", reconcile=lambda op: False) as (port, ran):
-        head, rest = bytes_of(port, "/", key)
-    assert (head.split()[1], ran) == (b"500", []) and b"reconcile: HTTP has no such hook" in rest
+# What no middleware can mean for all requests is refused when it is made: a key would be the one of them all.
+@pytest.mark.parametrize("name, value", [("key", "required"), ("key", lambda environ: "k"), ("fingerprint", "amount"),
+                                         ("codec", hapax.Bytes()), ("reconcile", lambda op: False)])
+def test_options_of_no_middleware(hx, name, value, monkeypatch):
+    import django.conf
+    monkeypatch.setattr(django.conf, "settings", types.SimpleNamespace(HAPAX={name: value}))
+    for make in (lambda: hapax.wsgi.Idempotent(None, hx, **{name: value}),
+                 lambda: hapax.asgi.Idempotent(None, hx, **{name: value}), lambda: hapax.django.Idempotent(None)):
+        with pytest.raises(hapax.Invalid, match=f"{name}: "):
+            make()
+
+
+# A key is asked for by the profile, or in the door's file of policies.
+def test_a_middleware_that_requires_a_key(folder):
+    (folder / "policies").write_text('{"refunds": {"key": "required"}}')
+    door = Door(Store("memory", folder), folder, "--policy", str(folder / "policies"))
+    try:
+        hx = hapax.connect(door.address)
+        for options in ({"scope": "refunds"}, {"scope": "payments", "profile": "payments"}):
+            status, _, said = asked_of(hapax.wsgi.Idempotent(None, hx, **options), None)
+            assert status == 400 and b"missing-key" in said
+    finally:
+        door.close()
 
 
 # A door that is away lets no request run unseen.

@@ -11,12 +11,23 @@ from .errors import HapaxError, Indeterminate, Invalid, StoreDown, TooLarge
 DROPPED = (b"idempotency-replayed", b"idempotency-recorded", b"idempotency-protected", b"idempotency-ttl")
 METHODS = ("POST", "PATCH", "PUT", "DELETE")
 NO_BODY = (204, 304)  # nor a length
+NO_OPTIONS = {
+    "key": """a request has its own; profile="payments", or the door's --policy, requires one""",
+    "fingerprint": "it is the request", "codec": "a response is bytes",
+    "reconcile": 'HTTP has no such hook; use on_expired="hold"',
+}
+
+
+def checked(options):
+    """A middleware's options. Those that it cannot mean for all requests are Invalid."""
+    for name, why in NO_OPTIONS.items():
+        if options.get(name) is not None:
+            raise Invalid(f"{name}: {why}")
+    return options
 
 
 def members(options, request):
     """BEGIN's members. request: method, host, uri and headers (pairs), all bytes or str."""
-    if options.get("reconcile") is not None:
-        raise Invalid('reconcile: HTTP has no such hook; use on_expired="hold"')
     asked = {**request, "headers": [[text(name), text(value)] for name, value in request["headers"]]}
     asked.update({name: text(request[name]) for name in ("method", "host", "uri")})
     return {**members_of(options), "as": "http", "request": asked}

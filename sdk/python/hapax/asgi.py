@@ -12,17 +12,18 @@ from __future__ import annotations
 
 from ._calls import drive_async
 from ._door import BODY_MAX
-from ._http import METHODS, NO_BODY, exchange, members, problem
+from ._http import METHODS, NO_BODY, checked, exchange, members, problem
 from .errors import HapaxError, TooLarge
 
 
 class Idempotent:
     """door: of hapax.connect() · scope: of the keys · methods: of requests that count, the others pass by ·
-    owner, caller: a text, or a function of the ASGI scope · others: policies"""
+    owner, caller: a text, or a function of the ASGI scope · others: policies, but for `key`: profile="payments", or
+    the door's --policy, requires one"""
 
     def __init__(self, app, door, *, scope="default", methods=METHODS, **options):
         self.app, self.door, self.methods = app, door.door, frozenset(methods)
-        self.options = dict(options, scope=scope)
+        self.options = checked(dict(options, scope=scope))
 
     async def __call__(self, scope, receive, send):
         if scope["type"] != "http" or scope["method"] not in self.methods:

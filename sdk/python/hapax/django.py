@@ -5,12 +5,13 @@
     HAPAX = {"scope": "payments", "on_expired": "hold", "owner": "shop.views.owner_of"}      # policies as everywhere
 
 A view finds its Op in request.hapax. owner and caller are dotted names of functions of the request. `door` and
-`connect_timeout` (seconds) are address and timeout of hapax.connect(); `timeout` is the policy.
+`connect_timeout` (seconds) are address and timeout of hapax.connect(); `timeout` is the policy. The
+policy `key` is no setting: "profile": "payments", or the door's --policy, requires a key.
 """
 from __future__ import annotations
 
 from ._calls import connect, drive
-from ._http import METHODS, exchange, members, problem
+from ._http import METHODS, checked, exchange, members, problem
 from .errors import HapaxError
 
 
@@ -24,7 +25,7 @@ class Idempotent:
         self.hapax = connect(options.pop("door", None), timeout=options.pop("connect_timeout", 10.0))
         self.methods = frozenset(options.pop("methods", METHODS))
         self.functions = {name: import_string(options.pop(name)) for name in ("owner", "caller") if name in options}
-        self.options = options
+        self.options = checked(options)
 
     def __call__(self, request):
         if request.method not in self.methods:

@@ -14,17 +14,18 @@ from urllib.parse import quote
 
 from ._calls import drive
 from ._door import BODY_MAX
-from ._http import METHODS, NO_BODY, exchange, members, problem
+from ._http import METHODS, NO_BODY, checked, exchange, members, problem
 from .errors import HapaxError, TooLarge
 
 
 class Idempotent:
     """app: the application · door: of hapax.connect() · scope: of the keys · methods: of requests that count, the
-    others pass by · owner, caller: a text, or a function of the environ · others: policies"""
+    others pass by · owner, caller: a text, or a function of the environ · others: policies, but for `key`:
+    profile="payments", or the door's --policy, requires one"""
 
     def __init__(self, app, door, *, scope="default", methods=METHODS, **options):
         self.app, self.door, self.methods = app, door.door, frozenset(methods)
-        self.options = dict(options, scope=scope)
+        self.options = checked(dict(options, scope=scope))
 
     def __call__(self, environ, start_response):
         if environ["REQUEST_METHOD"] not in self.methods:
