@@ -832,6 +832,24 @@ def test_celery(hx, key):
         assert isinstance(refund.apply(args=[none]).result, hapax.Invalid) and none not in ran
 
 
+# What is compared of a task may be a function of it, or a value, as in run(); the arguments otherwise.
+@pytest.mark.parametrize("what, same", [({}, 1), ({"fingerprint": lambda task, args, kwargs: args[1]}, 2),
+                                        ({"fingerprint": None}, 3)], ids=["arguments", "function", "none"])
+def test_what_is_compared_of_a_task(hx, key, what, same):
+    import celery
+
+    import hapax.celery
+
+    app = celery.Celery("shop", task_cls=hapax.celery.once(hx, key=lambda task, args, kwargs: args[0], **what))
+
+    @app.task(name="shop.send")
+    def send(order, amount, note):
+        return [amount, note]
+
+    answers = [send.apply(args=[key, *args], throw=False).result for args in ((5, "a"), (5, "b"), (6, "a"))]
+    assert [answer for answer in answers if not isinstance(answer, hapax.Mismatch)] == [[5, "a"]] * same
+
+
 # A backend of results keeps the type and the arguments of an error, and makes another of them. What a task says of
 # itself says nothing there of the task that asked for it.
 def test_a_task_that_was_not_run(hx, key):
