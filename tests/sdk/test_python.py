@@ -95,6 +95,13 @@ def test_results_have_types():
     assert typing.get_type_hints(hapax.connect)["return"] is hapax.Hapax
 
 
+# The README names each error.
+def test_the_errors_of_the_readme():
+    listed = (ROOT / "sdk/python/README.md").read_text().partition("\nErrors, ")[2].partition("\n\n")[0]
+    errors = {name for name, one in vars(hapax).items() if isinstance(one, type) and issubclass(one, hapax.HapaxError)}
+    assert {name for name in errors if f"`{name}`" not in listed} == {"HapaxError"}
+
+
 # A key, an owner and what is compared may be functions of the arguments.
 def test_once_by_functions_of_the_arguments(hx, key):
     ran = []
