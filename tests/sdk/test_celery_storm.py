@@ -18,8 +18,11 @@ from redis_server import Redis
 
 SECONDS = float(os.environ.get("HAPAX_CELERY_STORM", "6"))
 SHOP = """
-import os, sys, time
+import functools, os, sys, time
 import celery, hapax, hapax.celery
+from kombu.transport.redis import QoS
+# What a killed worker had comes back at a worker's start, or each 10 s; without this line each 100 s.
+QoS.restore_visible = functools.partialmethod(QoS.restore_visible, interval=1)
 hx = hapax.connect(timeout=60)
 app = celery.Celery("shop", broker=os.environ["BROKER"],
                     task_cls=hapax.celery.once(hx, key=lambda task, args, kwargs: args[0], lease="1s", again_s=0.2,
