@@ -9,6 +9,7 @@
 #include "../cases.h"
 #include "../unit/oom.h"
 #include "../unit/record_diff.h"
+#include "store/keeper/connection.h"
 #include "store/types.h"
 
 #include <pthread.h>
@@ -28,6 +29,18 @@ void __wrap_hapax__frame_put_hello(struct hapax__writer *w, const struct hapax__
 
     of_version.version = spoken;
     __real_hapax__frame_put_hello(w, &of_version);
+}
+
+/* Of all connections. */
+static atomic_uint events_taken;
+
+void __real_hapax__connection_event(struct hapax__keeper_connection *c, uint32_t events);
+void __wrap_hapax__connection_event(struct hapax__keeper_connection *c, uint32_t events);
+
+void __wrap_hapax__connection_event(struct hapax__keeper_connection *c, uint32_t events)
+{
+    __real_hapax__connection_event(c, events);
+    atomic_fetch_add(&events_taken, 1);
 }
 
 static enum hapax_error run_one(struct hapax_store *store, struct hapax_op *op)
@@ -386,6 +399,43 @@ CASE(stop_answers_what_is_in_hand)
     pthread_join(stopper, NULL);
     bed.server = NULL;
     assert_int_equal(caller.op.verdict, HAPAX_CLAIMED);
+    bed_close(&bed);
+}
+
+/* A client sends on while its op is in hand and the keeper stops: the op is answered, and what
+ * comes after the end is not read. */
+CASE(stop_reads_nothing_more)
+{
+    static const uint8_t body[100000];
+    struct hapax_op op = bed_op(HAPAX_OP_CLAIM, 1, 1);
+    struct hapax_op late =
+        outcome_op(HAPAX_OP_COMPLETE, 1, 1, (struct hapax_span){body, sizeof(body)});
+    struct hapax_span first = peer_request(1, &op, 1), second = peer_request(2, &late, 1);
+    struct peer_frame *frames = NULL;
+    struct bed bed;
+    pthread_t stopper;
+    unsigned taken;
+    int fd;
+
+    bed_open(&bed, NULL);
+    hapax__plan_set(&bed.plan, HAPAX__DELAY, 1, 1);
+    fd = peer_greet(bed.path);
+    assert_true(peer_send(fd, first.ptr, first.len));
+    assert_true(hapax__plan_wait(&bed.plan, 1, WAIT_MS));
+    assert_int_equal(pthread_create(&stopper, NULL, stop_main, bed.server), 0);
+    AWAIT(access(bed.path, F_OK) != 0);
+    taken = atomic_load(&events_taken);
+    assert_true(peer_send(fd, second.ptr, second.len));
+    AWAIT(atomic_load(&events_taken) > taken);
+    hapax__plan_go(&bed.plan);
+    assert_true(peer_answers(fd, 1, &op, 1, &frames));
+    assert_int_equal(op.verdict, HAPAX_CLAIMED);
+    peer_ends(fd);
+    pthread_join(stopper, NULL);
+    bed.server = NULL;
+    peer_free(frames);
+    free((void *)(uintptr_t)first.ptr);
+    free((void *)(uintptr_t)second.ptr);
     bed_close(&bed);
 }
 

@@ -40,7 +40,7 @@ static bool has_output(const struct hapax__keeper_connection *c)
 bool hapax__connection_reads(const struct hapax__keeper_connection *c)
 {
     return (c->phase == HAPAX__GREETING || c->phase == HAPAX__READING) &&
-           c->in_hand < HAPAX__IN_HAND_MAX;
+           c->in_hand < HAPAX__IN_HAND_MAX && !c->server->stopping;
 }
 
 static void watch(struct hapax__keeper_connection *c, uint32_t events)
@@ -384,7 +384,7 @@ static bool next_frame(struct hapax__keeper_connection *c)
     char text[HAPAX_TEXT_MAX];
     size_t size;
 
-    if (!hapax__connection_reads(c) || c->server->stopping)
+    if (!hapax__connection_reads(c))
         return false;
     if (c->in_len >= LENGTH_SIZE) {
         size = frame_size(c);
