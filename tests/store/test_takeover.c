@@ -24,6 +24,17 @@ struct relay {
     enum hapax_verdict meanwhile; /* what another's CLAIM was answered just before */
 };
 
+/* Whether there is no memory for answers. */
+static bool keeps_fail;
+
+bool __real_hapax__store_keep(struct hapax_store *store, struct hapax_op *op);
+bool __wrap_hapax__store_keep(struct hapax_store *store, struct hapax_op *op);
+
+bool __wrap_hapax__store_keep(struct hapax_store *store, struct hapax_op *op)
+{
+    return !keeps_fail && __real_hapax__store_keep(store, op);
+}
+
 static int socket_at(const char *path, bool listens)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -112,6 +123,19 @@ static pid_t start_holder(struct fixture *f)
     return pid;
 }
 
+/* Opens a handle whose holder is another process, with the relay between them. */
+static void begin_relay(struct fixture *f, struct relay *relay, pthread_t *thread)
+{
+    snprintf(f->uri, sizeof(f->uri), "rocksdb:%s", f->path);
+    snprintf(relay->asked, sizeof(relay->asked), "%s/keeper.sock", f->path);
+    snprintf(relay->real, sizeof(relay->real), "%s/real.sock", f->path);
+    relay->holder = start_holder(f);
+    assert_int_equal(rename(relay->asked, relay->real), 0);
+    relay->listener = socket_at(relay->asked, true);
+    assert_int_equal(pthread_create(thread, NULL, relay_main, relay), 0);
+    assert_int_equal(hapax_store_open(&f->store, f->uri, f->text), HAPAX_ERR_NONE);
+}
+
 /* The forget was applied and another has claimed since: repeated at the takeover it would remove a
  * live claim, and the handler would run twice. */
 CASE_WITH(a_forget_is_not_repeated_at_a_takeover, make_folder, drop_store)
@@ -125,20 +149,34 @@ CASE_WITH(a_forget_is_not_repeated_at_a_takeover, make_folder, drop_store)
                               .force = true};
     pthread_t thread;
 
-    snprintf(f->uri, sizeof(f->uri), "rocksdb:%s", f->path);
-    snprintf(relay.asked, sizeof(relay.asked), "%s/keeper.sock", f->path);
-    snprintf(relay.real, sizeof(relay.real), "%s/real.sock", f->path);
-    relay.holder = start_holder(f);
-    assert_int_equal(rename(relay.asked, relay.real), 0);
-    relay.listener = socket_at(relay.asked, true);
-    assert_int_equal(pthread_create(&thread, NULL, relay_main, &relay), 0);
-    assert_int_equal(hapax_store_open(&f->store, f->uri, f->text), HAPAX_ERR_NONE);
+    begin_relay(f, &relay, &thread);
     assert_int_equal(claim(f->store, 1, 1), HAPAX_CLAIMED);
     atomic_store(&relay.cut, true);
     assert_int_equal(hapax_store_run(f->store, &forget, 1), HAPAX_ERR_INDETERMINATE);
     pthread_join(thread, NULL);
     assert_int_equal(relay.meanwhile, HAPAX_CLAIMED);
     assert_int_equal(claim(f->store, 1, 3), HAPAX_IN_FLIGHT);
+}
+
+/* The claim was applied, and this process has no memory for the repeat's answer: the error of the
+ * repeat says nothing of the claim (promise 10). */
+CASE_WITH(a_repeat_that_fails_leaves_the_op_in_doubt, make_folder, drop_store)
+{
+    struct fixture *f = *state;
+    struct relay relay = {.meanwhile = HAPAX_NO_VERDICT};
+    struct hapax_op op = claim_of(1, 1);
+    pthread_t thread;
+
+    begin_relay(f, &relay, &thread);
+    keeps_fail = true;
+    atomic_store(&relay.cut, true);
+    assert_int_equal(hapax_store_run(f->store, &op, 1), HAPAX_ERR_INDETERMINATE);
+    keeps_fail = false;
+    pthread_join(thread, NULL);
+    assert_int_equal(relay.meanwhile, HAPAX_IN_FLIGHT);
+    assert_int_equal(op.error, HAPAX_ERR_INDETERMINATE);
+    assert_int_equal(run_one(f->store, &op), HAPAX_CLAIMED);
+    assert_int_equal(op.record.attempt, 1);
 }
 
 /* A path is free once its holder has closed it, though a child of the holder lives on. */

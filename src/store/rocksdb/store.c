@@ -394,16 +394,20 @@ static enum hapax_error run_here(struct handle *handle, struct hapax_op *ops, si
 }
 
 /* Repeats, with their tokens, the ops without a reply, on the database that is this process's now.
- * The database shows whether the dead holder applied them, so a repeat's verdict is definite. */
+ * The database shows whether the dead holder applied them, so a repeat's verdict is definite. The
+ * error of a repeat is about the repeat alone. */
 static enum hapax_error repeat_unanswered(struct handle *handle, struct hapax_op *ops, size_t n)
 {
     enum hapax_error first = HAPAX_ERR_NONE;
 
     for (size_t i = 0; i < n; i++) {
         enum hapax_error error = ops[i].error;
+        bool doubt = error == HAPAX_ERR_INDETERMINATE;
 
         if (may_repeat(&ops[i]))
             error = run_here(handle, &ops[i], 1);
+        if (doubt && ops[i].verdict == HAPAX_NO_VERDICT && ops[i].error != HAPAX_ERR_CORRUPT)
+            error = ops[i].error = HAPAX_ERR_INDETERMINATE;
         first = first == HAPAX_ERR_NONE ? error : first;
     }
     return first;
