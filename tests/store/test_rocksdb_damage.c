@@ -314,6 +314,21 @@ static void a_cut_log_is_told_where_sync_is_off(void **state)
     assert_null(strstr(check(f->store).text, "are lost"));
 }
 
+/* The same store, looked at by a process that syncs: it still opens afterwards. */
+static void a_look_with_sync_keeps_a_cut_log_open(void **state)
+{
+    struct fixture *f = *state;
+
+    close_store(f);
+    open_store(f, "?sync=off");
+    load(f->store, 0, 500, 24 * LEASE_MS);
+    cut_the_log(f);
+    open_store(f, "");
+    assert_non_null(strstr(check(f->store).text, "writes before it was opened are lost"));
+    reopen_store(f);
+    assert_int_equal(claim(f->store, 1000, 1), HAPAX_CLAIMED);
+}
+
 /* A mark that is damaged itself, or is of no known size, keeps no store from being opened. */
 static void a_damaged_mark_stops_nothing(void **state)
 {
@@ -368,6 +383,7 @@ int main(void)
         CASE(a_damaged_record_is_forgotten_through_the_keeper),
         CASE(a_cut_log_does_not_open),
         CASE(a_cut_log_is_told_where_sync_is_off),
+        CASE(a_look_with_sync_keeps_a_cut_log_open),
         CASE(a_damaged_mark_stops_nothing),
         CASE(the_mark_is_the_folder_owners),
     };

@@ -88,7 +88,8 @@ struct hapax__database {
     uint64_t changed[CHANGED]; /* the last write that changed an id with this hash */
     bool whole; /* it was opened */
     bool recovering; /* what is written is nobody's op */
-    uint64_t missing; /* writes before the mark that are lost; 0 once an op was written */
+    /* Writes before the mark that are lost; 0 with sync, and once an op was written. */
+    uint64_t missing;
     rocksdb_writeoptions_t *write_options;
     struct hapax__clock clock;
     /* A write failed; no write is tried until the files have been opened again. */
@@ -349,15 +350,16 @@ static enum hapax_error check_mark(struct hapax__database *database, char text[H
                            "its log is cut: it ends at write %llu, and %llu was acknowledged "
                            "(restore a backup, or remove \"%s\" to accept the loss)",
                            (unsigned long long)last, (unsigned long long)marked, mark_name + 1);
-    database->missing = marked - last;
+    /* A mark of this process that counted them would say that they were synced. */
+    database->missing = database->sync ? 0 : marked - last;
     hapax__fail(text, HAPAX_ERR_CORRUPT, "the last %llu writes before it was opened are lost",
                 (unsigned long long)(marked - last));
     hapax__files_note_damage(&database->files, text);
     return HAPAX_ERR_NONE;
 }
 
-/* Writes the entries of `open` that a crash left in notes. A loss that the mark tells of is told of
- * afterwards, too. */
+/* Writes the entries of `open` that a crash left in notes. Without sync, a loss that the mark tells
+ * of is told of afterwards, too. */
 static enum hapax_error recover(struct hapax__database *database, char text[HAPAX_TEXT_MAX])
 {
     rocksdb_writebatch_t *batch = rocksdb_writebatch_create();
