@@ -179,6 +179,57 @@ CASE_WITH(a_repeat_that_fails_leaves_the_op_in_doubt, make_folder, drop_store)
     assert_int_equal(op.record.attempt, 1);
 }
 
+static void note_sync(void *arg, bool danger, const char *line)
+{
+    (void)danger;
+    if (strstr(line, "sync is off"))
+        *(bool *)arg = false;
+}
+
+/* Kills a holder with these options, lets a client with others take over, and looks how that one
+ * serves the path. */
+static void take_over(struct fixture *f, const char *of_holder, const char *of_client,
+                      unsigned mode, gid_t gid, bool sync)
+{
+    char name[128];
+    struct stat st;
+    bool synced = true;
+    pid_t holder;
+
+    snprintf(f->uri, sizeof(f->uri), "rocksdb:%s%s", f->path, of_holder);
+    holder = start_holder(f);
+    open_store(f, of_client);
+    kill(holder, SIGKILL);
+    waitpid(holder, NULL, 0);
+    assert_int_equal(claim(f->store, 1, 1), HAPAX_CLAIMED);
+    snprintf(name, sizeof(name), "%s/keeper.sock", f->path);
+    assert_int_equal(stat(name, &st), 0);
+    assert_int_equal(st.st_mode & 0777, mode);
+    assert_int_equal(st.st_gid, gid);
+    assert_int_equal(hapax_store_check(f->store, note_sync, &synced), HAPAX_ERR_NONE);
+    assert_int_equal(synced, sync);
+}
+
+/* Who may connect, and what a power cut takes, does not change with the holder. */
+CASE_WITH(a_takeover_serves_as_the_holder_did, make_folder, drop_store)
+{
+    gid_t gid = geteuid() == 0 ? 12345 : getegid();
+    struct fixture *f = *state;
+    struct hapax_store *second;
+    char options[64];
+
+    snprintf(options, sizeof(options), "?sync=off&mode=0640&group=%u", gid);
+    take_over(f, options, "", 0640, gid, false);
+    assert_int_equal(hapax_store_open(&second, f->uri, f->text), HAPAX_ERR_NONE);
+    hapax_store_close(second);
+}
+
+/* The same of a holder that syncs, and a client that would not. */
+CASE_WITH(a_takeover_syncs_as_the_holder_did, make_folder, drop_store)
+{
+    take_over(*state, "", "?sync=off&mode=0666", 0600, getegid(), true);
+}
+
 /* A path is free once its holder has closed it, though a child of the holder lives on. */
 CASE_WITH(a_forked_child_holds_no_path, make_folder, drop_store)
 {

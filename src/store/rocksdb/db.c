@@ -78,6 +78,7 @@ struct hapax__database {
     int lock_fd;
     int mark_fd;
     bool sync;
+    bool inherited;
     struct hapax__keeper_server *keeper;
     struct hapax__log log;
 
@@ -615,6 +616,29 @@ pid_t hapax__rocksdb_holder(const char *path)
     return pid;
 }
 
+bool hapax__database_settings(const char *path, char out[HAPAX__SETTINGS_MAX])
+{
+    char name[PATH_MAX], text[HAPAX__SETTINGS_MAX];
+    char *line, *end;
+    ssize_t len;
+    int fd;
+
+    path_in(name, path, lock_name);
+    fd = open(name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    len = pread(fd, text, sizeof(text) - 1, 0);
+    close(fd);
+    text[len > 0 ? len : 0] = '\0';
+    line = strchr(text, '\n');
+    end = line ? strchr(line + 1, '\n') : NULL;
+    if (!end)
+        return false;
+    *end = '\0';
+    memcpy(out, line + 1, (size_t)(end - line));
+    return true;
+}
+
 /* Elsewhere the lock may keep out the processes of this machine only, or nobody, and a sync may not
  * reach the disk. */
 static enum hapax_error check_files(const char *path, char text[HAPAX_TEXT_MAX])
@@ -638,9 +662,11 @@ static enum hapax_error check_files(const char *path, char text[HAPAX_TEXT_MAX])
     return HAPAX_ERR_NONE;
 }
 
-static enum hapax_error take_lock(struct hapax__database *database, pid_t *holder,
+static enum hapax_error take_lock(struct hapax__database *database,
+                                  const struct hapax__database_options *options, pid_t *holder,
                                   char text[HAPAX_TEXT_MAX])
 {
+    unsigned mode = options->mode ? options->mode : options->group ? 0660 : 0600;
     char name[PATH_MAX];
     int fd;
 
@@ -660,7 +686,9 @@ static enum hapax_error take_lock(struct hapax__database *database, pid_t *holde
         return hapax__fail(text, HAPAX_ERR_REFUSED, "held by process %d", (int)*holder);
     }
     database->lock_fd = fd;
-    if (ftruncate(fd, 0) != 0 || dprintf(fd, "%d\n", (int)getpid()) < 0)
+    if (ftruncate(fd, 0) != 0 ||
+        dprintf(fd, "%d\nsync=%s&mode=%04o%s%s\n", (int)getpid(), options->sync ? "on" : "off",
+                mode, options->group ? "&group=" : "", options->group ? options->group : "") < 0)
         return hapax__fail(text, HAPAX_ERR_UNAVAILABLE, "cannot write \"hapax.lock\": %s",
                            strerror(errno));
     return HAPAX_ERR_NONE;
@@ -827,6 +855,7 @@ static enum hapax_error database_new(struct hapax__database **out,
     database->lock_fd = -1;
     database->mark_fd = -1;
     database->sync = options->sync;
+    database->inherited = options->inherited;
     database->write_options = rocksdb_writeoptions_create();
     hapax__files_init(&database->files);
     database->opened = hapax__opened_new();
@@ -834,7 +863,7 @@ static enum hapax_error database_new(struct hapax__database **out,
     if (error == HAPAX_ERR_NONE && !options->any_files)
         error = check_files(options->path, text);
     if (error == HAPAX_ERR_NONE)
-        error = take_lock(database, holder, text);
+        error = take_lock(database, options, holder, text);
     if (error == HAPAX_ERR_NONE)
         error = let_in(options, text);
     if (error == HAPAX_ERR_NONE)
@@ -868,7 +897,7 @@ static enum hapax_error join(struct hapax__database **out,
         assert(database);
         database->next = databases;
         databases = database;
-    } else if (database->sync != options->sync) {
+    } else if (database->sync != options->sync && !database->inherited && !options->inherited) {
         return hapax__fail(text, HAPAX_ERR_REFUSED, "this process has it open with sync=%s",
                            database->sync ? "on" : "off");
     }

@@ -8,6 +8,8 @@
 
 #include "files.h"
 
+#define HAPAX__SETTINGS_MAX 128
+
 struct hapax__database;
 struct hapax__opened; /* opened.h */
 
@@ -17,6 +19,7 @@ struct hapax__database_options {
     bool any_files; /* the kind of file system is not looked at */
     const char *group; /* of the keeper's socket; NULL: none */
     unsigned mode; /* of the keeper's socket; 0: 0600 */
+    bool inherited; /* sync, group and mode are of the holder before */
     /* Makes the keeper's handle on the database, which does not count as a user. NULL: out of
      * memory. Is itself NULL where no keeper is to serve. */
     struct hapax_store *(*make_handle)(struct hapax__database *database);
@@ -28,6 +31,10 @@ struct hapax__database_options {
 enum hapax_error hapax__database_join(struct hapax__database **out,
                                       const struct hapax__database_options *options, pid_t *holder,
                                       char text[HAPAX_TEXT_MAX]);
+
+/* The sync, group and mode with which the store at this path is open, or was when its process was
+ * killed, as options of a URI. False: it is not, or its lock cannot be read. */
+bool hapax__database_settings(const char *path, char out[HAPAX__SETTINGS_MAX]);
 
 /* The last user to leave stops the keeper, syncs and closes the database. */
 void hapax__database_leave(struct hapax__database *database);

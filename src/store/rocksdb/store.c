@@ -56,6 +56,7 @@ struct folder {
     unsigned mode;
     bool sync;
     bool any_files;
+    bool inherited; /* sync, group and mode are the holder's, not the URI's */
 };
 
 static const char *set_option(struct folder *folder, const char *name, size_t name_len,
@@ -249,9 +250,23 @@ static enum hapax_error join(struct handle *handle, pid_t *holder, char text[HAP
                                               .any_files = folder->any_files,
                                               .group = folder->group[0] ? folder->group : NULL,
                                               .mode = folder->mode,
+                                              .inherited = folder->inherited,
                                               .make_handle = make_keeper_handle};
 
     return hapax__database_join(&handle->database, &options, holder, text);
+}
+
+/* Takes the settings of the holder, for when this process takes over. Where they cannot be read, as
+ * those of an older version, the handle keeps what it has. */
+static void inherit(struct handle *handle)
+{
+    char settings[HAPAX__SETTINGS_MAX], text[HAPAX_TEXT_MAX];
+    struct folder *folder = handle->folder;
+
+    if (!hapax__database_settings(folder->path, settings))
+        return;
+    folder->group[0] = '\0';
+    folder->inherited = parse_options(folder, settings, text) == HAPAX_ERR_NONE;
 }
 
 /* Joins the database or connects to its holder, whichever succeeds first. A holder that refuses, or
@@ -269,8 +284,10 @@ static enum hapax_error find_database(struct handle *handle, char text[HAPAX_TEX
         if (error == HAPAX_ERR_NONE || holder < 0)
             return error;
         error = connect_holder(handle, why);
-        if (error == HAPAX_ERR_NONE)
+        if (error == HAPAX_ERR_NONE) {
+            inherit(handle);
             return error;
+        }
         if (error != HAPAX_ERR_UNAVAILABLE || hapax__monotonic_us() / US_PER_MS >= deadline_ms)
             break;
         pause_ms(HOLDER_POLL_MS);
@@ -319,14 +336,18 @@ static enum hapax_error rocksdb_store_open(struct hapax_store **out, const char 
 
 /* ---- the holder is gone -------------------------------------------------------------- */
 
-/* Becomes the holder, if there is none. The client stays until the handle is closed, since the
- * answers of this call may point into it. */
+/* Becomes the holder, if there is none, with the settings of the one before. The client stays until
+ * the handle is closed, since the answers of this call may point into it. */
 static bool take_over(struct handle *handle)
 {
     char text[HAPAX_TEXT_MAX];
     pid_t holder;
 
-    return join(handle, &holder, text) == HAPAX_ERR_NONE;
+    if (join(handle, &holder, text) == HAPAX_ERR_NONE)
+        return true;
+    if (holder >= 0)
+        inherit(handle);
+    return false;
 }
 
 static bool unanswered(const struct hapax_op *op)
