@@ -26,11 +26,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define BACKLOG       512
-#define LOCK_WAIT_MS  2000
-#define LOCK_PAUSE_MS 10
-#define GROUPS_MAX    65536u
-#define PATH_LEN_MAX  (sizeof(((struct sockaddr_un *)NULL)->sun_path) - 1)
+#define BACKLOG        512
+#define LOCK_WAIT_MS   2000
+#define LOCK_PAUSE_MS  10
+#define GROUPS_MAX     65536u
+#define GROUP_LINE_MIN ((size_t)4 << 10)
+#define GROUP_LINE_MAX ((size_t)4 << 20)
+#define PATH_LEN_MAX   (sizeof(((struct sockaddr_un *)NULL)->sun_path) - 1)
 
 enum hapax_error hapax__socket_address(struct sockaddr_un *out, const char *path,
                                        char text[HAPAX_TEXT_MAX])
@@ -116,27 +118,37 @@ enum hapax__right hapax__socket_right(const struct hapax__socket *socket, int fd
     return HAPAX__RIGHT_NONE;
 }
 
-static enum hapax_error find_group(struct hapax__socket *socket, const char *name,
-                                   char text[HAPAX_TEXT_MAX])
+bool hapax__socket_group(const char *name, gid_t *gid)
 {
-    char buffer[16384];
     struct group entry, *found = NULL;
     unsigned long number;
     char *end;
 
-    socket->grouped = name != NULL;
-    if (!name)
-        return HAPAX_ERR_NONE;
-    if (getgrnam_r(name, &entry, buffer, sizeof(buffer), &found) == 0 && found) {
-        socket->gid = found->gr_gid;
-        return HAPAX_ERR_NONE;
+    for (size_t size = GROUP_LINE_MIN; size <= GROUP_LINE_MAX && !found; size *= 2) {
+        char *buffer = malloc(size);
+        int error = buffer ? getgrnam_r(name, &entry, buffer, size, &found) : ENOMEM;
+
+        free(buffer);
+        if (error != ERANGE)
+            break;
+    }
+    if (found) {
+        *gid = found->gr_gid;
+        return true;
     }
     errno = 0;
     number = strtoul(name, &end, 10);
-    if (name[0] < '0' || name[0] > '9' || *end != '\0' || errno != 0 || number >= (gid_t)-1)
-        return hapax__fail(text, HAPAX_ERR_INVALID, "there is no group \"%.64s\"", name);
-    socket->gid = (gid_t)number;
-    return HAPAX_ERR_NONE;
+    *gid = (gid_t)number;
+    return name[0] >= '0' && name[0] <= '9' && *end == '\0' && errno == 0 && number < (gid_t)-1;
+}
+
+static enum hapax_error find_group(struct hapax__socket *socket, const char *name,
+                                   char text[HAPAX_TEXT_MAX])
+{
+    socket->grouped = name != NULL;
+    if (!name || hapax__socket_group(name, &socket->gid))
+        return HAPAX_ERR_NONE;
+    return hapax__fail(text, HAPAX_ERR_INVALID, "there is no group \"%.64s\"", name);
 }
 
 /* ---- the file ------------------------------------------------------------------------ */

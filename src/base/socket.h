@@ -29,6 +29,10 @@ struct hapax__socket_options {
     const char *server; /* what listens there, in texts: "keeper" */
 };
 
+/* The group of this name, or of this number where no group has the name. False: there is none, or
+ * no memory to look for it. */
+HAPAX__SHARED bool hapax__socket_group(const char *name, gid_t *gid);
+
 /* Listens. The file never has more permissions than at the end, and no peer gets in before it
  * has them. REFUSED: another process answers there; text has its pid. INVALID: the path is too
  * long, or is no socket; there is no such group. UNAVAILABLE: cannot listen there; text says why.

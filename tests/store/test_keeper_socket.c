@@ -6,6 +6,7 @@
 #include "../cases.h"
 #include "keeper_bed.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <pthread.h>
@@ -127,6 +128,38 @@ CASE(wrong_options_are_named)
     assert_non_null(strstr(text, "no group \"no-such-group-here\""));
     assert_int_equal(serve_again(path, NULL, text), HAPAX_ERR_NONE);
     assert_int_equal(access(path, F_OK), -1);
+    bed_close(&bed);
+}
+
+/* A group with thousands of members. */
+#define LARGE_GROUP "hapax-large-group"
+
+int __real_getgrnam_r(const char *name, struct group *group, char *buffer, size_t size,
+                      struct group **found);
+int __wrap_getgrnam_r(const char *name, struct group *group, char *buffer, size_t size,
+                      struct group **found);
+
+int __wrap_getgrnam_r(const char *name, struct group *group, char *buffer, size_t size,
+                      struct group **found)
+{
+    if (strcmp(name, LARGE_GROUP) != 0)
+        return __real_getgrnam_r(name, group, buffer, size, found);
+    *found = NULL;
+    if (size < 100000)
+        return ERANGE;
+    *group = (struct group){.gr_gid = getegid()};
+    *found = group;
+    return 0;
+}
+
+/* A group is found however long its line is. */
+CASE(a_group_may_have_many_members)
+{
+    struct hapax__keeper_options large = {.group = LARGE_GROUP};
+    struct bed bed;
+
+    bed_open(&bed, &large);
+    bed_still_serves(&bed);
     bed_close(&bed);
 }
 

@@ -34,6 +34,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/socket.h"
 #include "log.h"
 #include "opened.h"
 #include "rocksdb.h"
@@ -44,7 +45,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -696,23 +696,6 @@ static enum hapax_error take_lock(struct hapax__database *database,
 
 /* ---- opening and closing ------------------------------------------------------------- */
 
-static bool group_id(const char *name, gid_t *gid)
-{
-    char buffer[4096];
-    struct group group, *found = NULL;
-    char *end;
-    unsigned long number = strtoul(name, &end, 10);
-
-    if (*end == '\0' && number < UINT_MAX) {
-        *gid = (gid_t)number;
-        return true;
-    }
-    if (getgrnam_r(name, &group, buffer, sizeof(buffer), &found) != 0 || !found)
-        return false;
-    *gid = found->gr_gid;
-    return true;
-}
-
 /* Those who may use the socket must be able to reach it, and no more: db/ stays its owner's. */
 static enum hapax_error let_in(const struct hapax__database_options *options,
                                char text[HAPAX_TEXT_MAX])
@@ -721,7 +704,7 @@ static enum hapax_error let_in(const struct hapax__database_options *options,
     mode_t mode = 0700;
     gid_t gid;
 
-    if (options->group && !group_id(options->group, &gid))
+    if (options->group && !hapax__socket_group(options->group, &gid))
         return hapax__fail(text, HAPAX_ERR_INVALID, "there is no group \"%.64s\"", options->group);
     if (options->group && chown(options->path, (uid_t)-1, gid) != 0)
         return hapax__fail(text, HAPAX_ERR_REFUSED, "cannot give it to group \"%.64s\": %s",
