@@ -186,21 +186,35 @@ static void note_sync(void *arg, bool danger, const char *line)
         *(bool *)arg = false;
 }
 
+static pid_t holder_with(struct fixture *f, const char *options)
+{
+    snprintf(f->uri, sizeof(f->uri), "rocksdb:%s%s", f->path, options);
+    return start_holder(f);
+}
+
+static void end_process(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
 /* Kills a holder with these options, lets a client with others take over, and looks how that one
- * serves the path. */
-static void take_over(struct fixture *f, const char *of_holder, const char *of_client,
-                      unsigned mode, gid_t gid, bool sync)
+ * serves the path. `before`: of another holder, whom the client met first; NULL: none. */
+static void take_over(struct fixture *f, const char *before, const char *of_holder,
+                      const char *of_client, unsigned mode, gid_t gid, bool sync)
 {
     char name[128];
     struct stat st;
     bool synced = true;
-    pid_t holder;
+    pid_t holder = holder_with(f, before ? before : of_holder);
 
-    snprintf(f->uri, sizeof(f->uri), "rocksdb:%s%s", f->path, of_holder);
-    holder = start_holder(f);
     open_store(f, of_client);
-    kill(holder, SIGKILL);
-    waitpid(holder, NULL, 0);
+    if (before) {
+        end_process(holder);
+        holder = holder_with(f, of_holder);
+        assert_int_equal(claim(f->store, 2, 1), HAPAX_CLAIMED);
+    }
+    end_process(holder);
     assert_int_equal(claim(f->store, 1, 1), HAPAX_CLAIMED);
     snprintf(name, sizeof(name), "%s/keeper.sock", f->path);
     assert_int_equal(stat(name, &st), 0);
@@ -219,7 +233,7 @@ CASE_WITH(a_takeover_serves_as_the_holder_did, make_folder, drop_store)
     char options[64];
 
     snprintf(options, sizeof(options), "?sync=off&mode=0640&group=%u", gid);
-    take_over(f, options, "", 0640, gid, false);
+    take_over(f, NULL, options, "", 0640, gid, false);
     assert_int_equal(hapax_store_open(&second, f->uri, f->text), HAPAX_ERR_NONE);
     hapax_store_close(second);
 }
@@ -227,7 +241,13 @@ CASE_WITH(a_takeover_serves_as_the_holder_did, make_folder, drop_store)
 /* The same of a holder that syncs, and a client that would not. */
 CASE_WITH(a_takeover_syncs_as_the_holder_did, make_folder, drop_store)
 {
-    take_over(*state, "", "?sync=off&mode=0666", 0600, getegid(), true);
+    take_over(*state, NULL, "", "?sync=off&mode=0666", 0600, getegid(), true);
+}
+
+/* The last holder counts, whom the client has met without opening the store anew. */
+CASE_WITH(a_takeover_serves_as_the_last_holder_did, make_folder, drop_store)
+{
+    take_over(*state, "?sync=off&mode=0600", "?mode=0666", "", 0666, getegid(), true);
 }
 
 /* A path is free once its holder has closed it, though a child of the holder lives on. */

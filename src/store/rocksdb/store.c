@@ -256,17 +256,19 @@ static enum hapax_error join(struct handle *handle, pid_t *holder, char text[HAP
     return hapax__database_join(&handle->database, &options, holder, text);
 }
 
-/* Takes the settings of the holder, for when this process takes over. Where they cannot be read, as
- * those of an older version, the handle keeps what it has. */
+/* Takes the settings of the last holder, for when this process takes over. Where they cannot be
+ * read, as those of another version or of a holder that ended in good order, the handle keeps what
+ * it has. */
 static void inherit(struct handle *handle)
 {
     char settings[HAPAX__SETTINGS_MAX], text[HAPAX_TEXT_MAX];
-    struct folder *folder = handle->folder;
+    struct folder theirs = *handle->folder;
 
-    if (!hapax__database_settings(folder->path, settings))
-        return;
-    folder->group[0] = '\0';
-    folder->inherited = parse_options(folder, settings, text) == HAPAX_ERR_NONE;
+    theirs.group[0] = '\0';
+    theirs.inherited = true;
+    if (hapax__database_settings(theirs.path, settings) &&
+        parse_options(&theirs, settings, text) == HAPAX_ERR_NONE)
+        *handle->folder = theirs;
 }
 
 /* Joins the database or connects to its holder, whichever succeeds first. A holder that refuses, or
@@ -343,11 +345,8 @@ static bool take_over(struct handle *handle)
     char text[HAPAX_TEXT_MAX];
     pid_t holder;
 
-    if (join(handle, &holder, text) == HAPAX_ERR_NONE)
-        return true;
-    if (holder >= 0)
-        inherit(handle);
-    return false;
+    inherit(handle);
+    return join(handle, &holder, text) == HAPAX_ERR_NONE;
 }
 
 static bool unanswered(const struct hapax_op *op)
