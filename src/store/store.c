@@ -570,9 +570,11 @@ void hapax__ask_again(struct hapax_store *store, struct hapax_op *op)
     int asks = resolves && op->resolve == HAPAX_RESOLVE_FORGET ? 0 : ASKS_AGAIN_MAX;
 
     for (; asks > 0 && op->error == HAPAX_ERR_INDETERMINATE; asks--)
-        if (hapax_store_run(store, op, 1) != HAPAX_ERR_NONE ||
-            (resolves && op->verdict != HAPAX_OK && op->verdict != HAPAX_ABSENT))
+        if (hapax_store_run(store, op, 1) != HAPAX_ERR_NONE)
             op->error = HAPAX_ERR_INDETERMINATE;
+        else if (resolves && op->verdict != HAPAX_OK)
+            op->error = hapax_store_fail(store, HAPAX_ERR_INDETERMINATE,
+                                         "by now it is as another one has left it");
 }
 
 enum hapax_error hapax_store_judge(struct hapax_store *store, struct hapax_op *ops, size_t n,
