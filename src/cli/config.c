@@ -70,25 +70,28 @@ static void put_default(const struct cli_args *args, const struct cli_args *of,
         put(args, option->name, text, "default", "default");
 }
 
-/* A URI, or some with a space between, without what is secret in them. */
-static void show(char out[VALUE_MAX], const char *value)
+/* A URI without what may be a secret in it; or a broker's, a space and another one. */
+static void show(char out[VALUE_MAX], const char *uri)
 {
-    size_t n = 0;
+    const char *space = strchr(uri, ' ');
+    char first[VALUE_MAX], shown[HAPAX_TEXT_MAX];
+    size_t len = 0;
 
-    out[0] = '\0';
-    while (*value != '\0' && n < VALUE_MAX) {
-        char uri[VALUE_MAX], shown[HAPAX_TEXT_MAX];
-        size_t len = strcspn(value, " ");
-
-        (void)snprintf(uri, sizeof(uri), "%.*s", (int)len, value);
-        if (hapax__source_type_of(uri))
-            cli_source_shown(shown, uri);
-        else
-            hapax_store_shown(shown, uri);
-        n += (size_t)snprintf(out + n, VALUE_MAX - n, "%s%s", n > 0 ? " " : "", shown);
-        value += len;
-        value += strspn(value, " ");
+    while (space && !hapax__source_type_of(space + 1)) /* it is of a password */
+        space = strchr(space + 1, ' ');
+    if (space) {
+        (void)snprintf(first, sizeof(first), "%.*s", (int)(space - uri), uri);
+        cli_source_shown(shown, first);
+        len = (size_t)snprintf(out, VALUE_MAX, "%s ", shown);
+        uri = space + 1;
     }
+    if (hapax__source_type_of(uri))
+        cli_source_shown(shown, uri);
+    else
+        hapax_store_shown(shown, uri);
+    if (strncmp(uri, "http", 4) == 0)
+        shown[strcspn(shown, "?")] = '\0';
+    (void)snprintf(out + len, VALUE_MAX - len, "%s", shown);
 }
 
 static void put_given(const struct cli_args *args, const struct cli_args *of,
@@ -182,7 +185,8 @@ const struct cli_command cli_config = {
     .synopsis = {"[--json] COMMAND [OPTION]..."},
     .prose = "Prints the options of a command as the command would take them, each with where it "
              "comes from: the command line, the environment, a file, a profile or the default. "
-             "Options without a value are left out, and passwords are ***. Nothing is started.\n\n"
+             "Options without a value are left out. Passwords are ***, and of the URLs of brokers "
+             "and handlers most parameters are left out. Nothing is started.\n\n"
              "What the command line has beats the environment, which beats the file. Each option "
              "of a command that runs on, and of \"hapax run\", can be set by a variable: "
              "HAPAX_ON_EXPIRED=hold is --on-expired hold. An empty variable sets nothing. A flag "

@@ -104,9 +104,11 @@ def test_what_was_committed_is_published_with_its_key(hapax, database, queue):
 def test_no_property_of_a_broker_is_shown(hapax, database):
     uri = f"kafka://127.0.0.1:{free_port()}/?sasl.oauthbearer.config=geheim"
     assert "geheim" not in relay(hapax, database, broker=uri).ready
-    for words in (["relay", "--to", uri], ["web", "--dead", f"amqp://h/?queue=a {uri}"]):
+    for words in (["relay", "--to", uri], ["web", "--dead", f"amqp://u:sehr geheim@h/?queue=a {uri}"],
+                  ["consume", "--to", "http://127.0.0.1/?token=geheim"],
+                  ["check", "--store", "redis://:sehr geheim@127.0.0.1"]):
         shown = hapax("config", *words)
-        assert shown.code == 0 and "kafka://127.0.0.1" in shown.out and "geheim" not in shown.out
+        assert shown.code == 0 and "127.0.0.1" in shown.out and "geheim" not in shown.out, shown.out
 
 
 # A span and an event for what is published, under the context that its writer gave, which goes out unchanged.
