@@ -82,7 +82,7 @@ class Op {
     this.stepped = true;
     const outer = this.#call;
     const hooks = callHooks(this.#door, codec, handler);
-    return outcomeOf(await this.#door.call({ step: name }, EMPTY, hooks, { ...options, outer }), hooks);
+    return outcomeOf(await this.#door.call({ step: name }, EMPTY, hooks, { signal: this.signal, ...options, outer }), hooks);
   }
 }
 

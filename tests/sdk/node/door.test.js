@@ -545,6 +545,25 @@ test('a caller gives up a handler that runs', async () => {
   await seen;
 });
 
+// What the caller gives up is the step as well: nobody can tell what became of it.
+test('a caller gives up a handler whose step runs', async () => {
+  const hx = await played();
+  const stop = new AbortController();
+  const given = hx.run({ key: 'k', signal: stop.signal }, (op) => op.step('charge', (step) => new Promise((_, reject) => {
+    step.signal.addEventListener('abort', () => reject(step.signal.reason));
+    stop.abort(new Error('enough'));
+  })));
+  const seen = assert.rejects(given, { message: 'enough' });
+  door.say('RUN', (await door.heard('BEGIN')).op, RUN);
+  door.say('RUN', (await door.heard('BEGIN')).op, RUN);
+  for (let i = 0; i < 2; i += 1) {
+    const end = await door.heard('END');
+    assert.equal(end.meta.class, 'unknown');
+    door.say('ANSWER', end.op, { answer: 'fresh', own: true });
+  }
+  await seen;
+});
+
 // Where RUN crosses CANCEL nothing runs, and END says so.
 test('RUN crosses CANCEL', async () => {
   const hx = await played();
