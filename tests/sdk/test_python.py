@@ -367,7 +367,7 @@ def test_without_a_door(folder):
         hapax.connect(f"unix:{folder}/nobody.sock", timeout=0.2).run(lambda op: 1, scope="s", key="k")
     with pytest.raises(hapax.Invalid, match="unix:PATH"):
         hapax.connect("tcp:localhost")
-    for none in ("10s", None, float("nan")):
+    for none in ("10s", None, float("nan"), float("inf")):
         with pytest.raises(hapax.Invalid, match="timeout"):
             hapax.connect(timeout=none)
 

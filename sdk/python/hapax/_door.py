@@ -127,7 +127,7 @@ class Door:
         address = address or os.environ.get("HAPAX_DOOR") or "unix:/run/hapax/door.sock"
         if not address.startswith("unix:") or len(address) == 5:
             raise Invalid(f'"{address}" is no address of a door: unix:PATH')
-        if not isinstance(timeout, (int, float)) or not timeout >= 0:
+        if not isinstance(timeout, (int, float)) or not 0 <= timeout <= threading.TIMEOUT_MAX:
             raise Invalid(f"timeout: {timeout!r} is no number of seconds")
         self.address, self.path, self.timeout = address, address[5:], timeout
         Door.all.add(self)
