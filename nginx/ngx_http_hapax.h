@@ -38,6 +38,7 @@
 #include "store/seal.h"
 #include "store/types.h"
 #include "base/clock.h"
+#include "base/span.h"
 #include "base/tls.h"
 
 

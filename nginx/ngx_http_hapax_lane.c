@@ -279,19 +279,13 @@ static void
 ngx_http_hapax_what(ngx_http_request_t *r, ngx_http_hapax_call_t *call,
     struct hapax__flow_request *request)
 {
-    u_char             *query;
-    struct hapax_span   parts[2];
+    struct hapax_span  parts[2];
 
     parts[0].ptr = r->method_name.data;
     parts[0].len = r->method_name.len;
     parts[1].ptr = r->unparsed_uri.data;
     parts[1].len = r->unparsed_uri.len;
-
-    query = ngx_strlchr(r->unparsed_uri.data,
-                        r->unparsed_uri.data + r->unparsed_uri.len, '?');
-    if (query) {
-        parts[1].len = query - r->unparsed_uri.data;
-    }
+    parts[1] = hapax__path_of(parts[1]);
 
     request->what.ptr = call->what;
     request->what.len = hapax_what(call->what, parts, 2);

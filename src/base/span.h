@@ -41,6 +41,14 @@ static inline bool hapax__text_begins(const char *text, const char *with)
     return strncmp(text, with, strlen(with)) == 0;
 }
 
+/* A request's target without its query. */
+static inline struct hapax_span hapax__path_of(struct hapax_span target)
+{
+    const uint8_t *query = target.len > 0 ? memchr(target.ptr, '?', target.len) : NULL;
+
+    return (struct hapax_span){target.ptr, query ? (size_t)(query - target.ptr) : target.len};
+}
+
 static inline bool hapax__is_alnum(uint8_t c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');

@@ -305,14 +305,6 @@ static bool serve_stream(struct connection *c, struct hapax_span id)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* A target without its query, which the Runtime API ignores, too. */
-static struct hapax_span path_of(struct hapax_span target)
-{
-    const uint8_t *query = memchr(target.ptr, '?', target.len);
-
-    return (struct hapax_span){target.ptr, query ? (size_t)(query - target.ptr) : target.len};
-}
-
 /* Whether a target is …/invocation/ID/WHAT; gives the ID. */
 static bool is_end(struct hapax_span *id, struct hapax_span target, const char *what)
 {
@@ -381,7 +373,8 @@ static bool serve_other(struct connection *c)
     if (!hapax__read_body(&c->c, &body, &len))
         return false;
     if (hapax__same(c->c.head.method, hapax_str("GET")) &&
-        hapax__same(path_of(c->c.head.target), hapax_str(HAPAX__RUNTIME_PATH "invocation/next")))
+        hapax__same(hapax__path_of(c->c.head.target),
+                    hapax_str(HAPAX__RUNTIME_PATH "invocation/next")))
         good = serve_next(c);
     else
         good = hapax__pass(&c->c, (struct hapax_span){body, len});
@@ -392,7 +385,8 @@ static bool serve_other(struct connection *c)
 /* False: the connection has to be closed. */
 static bool serve(struct connection *c)
 {
-    struct hapax_span id, path = path_of(c->c.head.target);
+    /* The Runtime API ignores a query, too. */
+    struct hapax_span id, path = hapax__path_of(c->c.head.target);
     bool posts = hapax__same(c->c.head.method, hapax_str("POST"));
 
     if (posts && is_end(&id, path, "/response"))

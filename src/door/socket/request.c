@@ -117,7 +117,8 @@ enum hapax_error hapax__door_request_take(struct hapax__door_op *op,
 {
     struct hapax_request request = {.scope = begin->scope, .owner = begin->owner.bytes};
     uint8_t key[HAPAX_KEY_MAX], what[HAPAX_WHAT_MAX];
-    struct hapax_span line[2] = {begin->method.bytes, begin->uri.bytes};
+    /* A query may have a token. */
+    struct hapax_span line[2] = {begin->method.bytes, hapax__path_of(begin->uri.bytes)};
     struct hapax_span scope = begin->scope.len > 0 ? begin->scope : hapax_str("default");
     enum hapax_error error = HAPAX_ERR_NONE;
 
@@ -132,13 +133,8 @@ enum hapax_error hapax__door_request_take(struct hapax__door_op *op,
         if (hapax__line_is(&begin->headers->at[i], hapax_str("traceparent")))
             request.trace = begin->headers->at[i].value;
     request.what = begin->what;
-    if (begin->as == HAPAX__AS_HTTP && request.what.len == 0) {
-        const uint8_t *query = line[1].len > 0 ? memchr(line[1].ptr, '?', line[1].len) : NULL;
-
-        if (query) /* which may have a token */
-            line[1].len = (size_t)(query - line[1].ptr);
+    if (begin->as == HAPAX__AS_HTTP && request.what.len == 0)
         request.what = (struct hapax_span){what, hapax_what(what, line, 2)};
-    }
     if (begin->caller.are)
         hapax_digest(&request.caller, begin->caller.at, begin->caller.n);
     else if (begin->as != HAPAX__AS_CALL)
