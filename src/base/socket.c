@@ -282,7 +282,7 @@ enum hapax_error hapax__socket_open(struct hapax__socket *out,
                                     const struct hapax__socket_options *options,
                                     char text[HAPAX_TEXT_MAX])
 {
-    unsigned mode = options->mode ? options->mode : options->group ? 0660 : 0600;
+    unsigned mode = hapax__socket_mode(options->mode, options->group);
     enum hapax_error error;
     int lock;
 

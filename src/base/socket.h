@@ -29,6 +29,12 @@ struct hapax__socket_options {
     const char *server; /* what listens there, in texts: "keeper" */
 };
 
+/* The mode of a socket's file, by what was asked for. */
+static inline unsigned hapax__socket_mode(unsigned mode, const char *group)
+{
+    return mode ? mode : group ? 0660 : 0600;
+}
+
 /* The group of this name, or of this number where no group has the name. False: there is none, or
  * no memory to look for it. */
 HAPAX__SHARED bool hapax__socket_group(const char *name, gid_t *gid);

@@ -598,16 +598,22 @@ static pid_t read_pid(int fd)
     return pid > 0 && pid <= INT_MAX ? (pid_t)pid : 0;
 }
 
-pid_t hapax__rocksdb_holder(const char *path)
+/* The lock of the store at this path, to be read; -1: there is none. */
+static int open_lock(const char *path)
 {
     char name[PATH_MAX];
-    pid_t pid = 0;
-    int fd;
 
     if (strlen(path) + sizeof(lock_name) > sizeof(name))
-        return 0;
+        return -1;
     path_in(name, path, lock_name);
-    fd = open(name, O_RDONLY | O_CLOEXEC);
+    return open(name, O_RDONLY | O_CLOEXEC);
+}
+
+pid_t hapax__rocksdb_holder(const char *path)
+{
+    int fd = open_lock(path);
+    pid_t pid = 0;
+
     if (fd < 0)
         return 0;
     if (flock(fd, LOCK_SH | LOCK_NB) != 0)
@@ -618,13 +624,11 @@ pid_t hapax__rocksdb_holder(const char *path)
 
 bool hapax__database_settings(const char *path, char out[HAPAX__SETTINGS_MAX])
 {
-    char name[PATH_MAX], text[HAPAX__SETTINGS_MAX];
+    char text[HAPAX__SETTINGS_MAX];
     char *line, *end;
+    int fd = open_lock(path);
     ssize_t len;
-    int fd;
 
-    path_in(name, path, lock_name);
-    fd = open(name, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
     len = pread(fd, text, sizeof(text) - 1, 0);
@@ -666,7 +670,6 @@ static enum hapax_error take_lock(struct hapax__database *database,
                                   const struct hapax__database_options *options, pid_t *holder,
                                   char text[HAPAX_TEXT_MAX])
 {
-    unsigned mode = options->mode ? options->mode : options->group ? 0660 : 0600;
     char name[PATH_MAX];
     int fd;
 
@@ -688,7 +691,8 @@ static enum hapax_error take_lock(struct hapax__database *database,
     database->lock_fd = fd;
     if (ftruncate(fd, 0) != 0 ||
         dprintf(fd, "%d\nsync=%s&mode=%04o%s%s\n", (int)getpid(), options->sync ? "on" : "off",
-                mode, options->group ? "&group=" : "", options->group ? options->group : "") < 0)
+                hapax__socket_mode(options->mode, options->group), options->group ? "&group=" : "",
+                options->group ? options->group : "") < 0)
         return hapax__fail(text, HAPAX_ERR_UNAVAILABLE, "cannot write \"hapax.lock\": %s",
                            strerror(errno));
     return HAPAX_ERR_NONE;
@@ -700,7 +704,7 @@ static enum hapax_error take_lock(struct hapax__database *database,
 static enum hapax_error let_in(const struct hapax__database_options *options,
                                char text[HAPAX_TEXT_MAX])
 {
-    unsigned asked = options->mode == 0 && options->group ? 0660 : options->mode;
+    unsigned asked = hapax__socket_mode(options->mode, options->group);
     mode_t mode = 0700;
     gid_t gid;
 
