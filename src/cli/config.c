@@ -7,6 +7,7 @@
 
 #include "print.h"
 
+#include "base/span.h"
 #include "broker/source.h"
 #include "core/policy.h"
 
@@ -85,12 +86,10 @@ static void show(char out[VALUE_MAX], const char *uri)
         len = (size_t)snprintf(out, VALUE_MAX, "%s ", shown);
         uri = space + 1;
     }
-    if (hapax__source_type_of(uri))
+    if (hapax__source_type_of(uri) || hapax__text_begins(uri, "http"))
         cli_source_shown(shown, uri);
     else
         hapax_store_shown(shown, uri);
-    if (strncmp(uri, "http", 4) == 0)
-        shown[strcspn(shown, "?")] = '\0';
     (void)snprintf(out + len, VALUE_MAX - len, "%s", shown);
 }
 

@@ -299,8 +299,7 @@ static enum cli_exit read_settings(struct consuming *consuming)
     if (error != HAPAX_ERR_NONE)
         return refused(args, error, text);
     cli_source_shown(consuming->from, args->from);
-    hapax_store_shown(consuming->to, args->to);
-    consuming->to[strcspn(consuming->to, "?")] = '\0'; /* a query may have a token */
+    cli_source_shown(consuming->to, args->to);
     return open_post(consuming);
 }
 

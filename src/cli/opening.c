@@ -754,7 +754,7 @@ enum cli_exit cli_traces_open(struct hapax__traces **out, const struct cli_args 
     return error == HAPAX_ERR_NONE ? CLI_DONE : cli_fail(args, CLI_USAGE, error, "%s", text);
 }
 
-/* Another parameter may be a secret, as Kafka's properties are. */
+/* Another parameter may be a secret, as Kafka's properties are, or a token of a handler's. */
 void cli_source_shown(char out[HAPAX_TEXT_MAX], const char *uri)
 {
     struct hapax__uri_parameter parameter;
