@@ -295,15 +295,21 @@ static void a_cut_log_does_not_open(void **state)
     assert_int_equal(claim(f->store, 1000, 2), HAPAX_IN_FLIGHT);
 }
 
+/* Leaves a store without sync, closed, whose log a power cut took the end of. */
+static void cut_an_unsynced_log(struct fixture *f)
+{
+    close_store(f);
+    open_store(f, "?sync=off");
+    load(f->store, 0, 500, 24 * LEASE_MS);
+    cut_the_log(f);
+}
+
 /* Without sync a power cut may take the end of the log: the store opens, and check says it. */
 static void a_cut_log_is_told_where_sync_is_off(void **state)
 {
     struct fixture *f = *state;
 
-    close_store(f);
-    open_store(f, "?sync=off");
-    load(f->store, 0, 500, 24 * LEASE_MS);
-    cut_the_log(f);
+    cut_an_unsynced_log(f);
     open_store(f, "?sync=off");
     assert_non_null(strstr(check(f->store).text, "writes before it was opened are lost"));
     reopen_store(f);
@@ -319,10 +325,7 @@ static void a_look_with_sync_keeps_a_cut_log_open(void **state)
 {
     struct fixture *f = *state;
 
-    close_store(f);
-    open_store(f, "?sync=off");
-    load(f->store, 0, 500, 24 * LEASE_MS);
-    cut_the_log(f);
+    cut_an_unsynced_log(f);
     open_store(f, "");
     assert_non_null(strstr(check(f->store).text, "writes before it was opened are lost"));
     reopen_store(f);

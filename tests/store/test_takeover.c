@@ -49,6 +49,12 @@ static int socket_at(const char *path, bool listens)
     return fd;
 }
 
+static void end_process(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
 static void end_holder(struct relay *relay)
 {
     struct hapax_store *other;
@@ -60,8 +66,7 @@ static void end_holder(struct relay *relay)
         abort();
     relay->meanwhile = run_one(other, &op);
     hapax_store_close(other);
-    kill(relay->holder, SIGKILL);
-    waitpid(relay->holder, NULL, 0);
+    end_process(relay->holder);
     unlink(relay->asked);
 }
 
@@ -190,12 +195,6 @@ static pid_t holder_with(struct fixture *f, const char *options)
 {
     snprintf(f->uri, sizeof(f->uri), "rocksdb:%s%s", f->path, options);
     return start_holder(f);
-}
-
-static void end_process(pid_t pid)
-{
-    kill(pid, SIGKILL);
-    waitpid(pid, NULL, 0);
 }
 
 /* Kills a holder with these options, lets a client with others take over, and looks how that one

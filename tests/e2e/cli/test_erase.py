@@ -124,47 +124,44 @@ def test_a_scope_is_erased(hapax, store):
     assert ann("k", "echo 1", "--scope", "b").out == "1\n"  # the store still knows its secret
 
 
+def files_with(folder, text):
+    """The names of the store's files that have it."""
+    return [path.name for path, held in files_of(folder / "store").items() if text.encode() in held]
+
+
 @pytest.mark.some(1)
 @pytest.mark.parametrize("kept", [False, True])
 def test_no_file_has_bytes_of_what_was_erased(hapax, store, folder, kept):
     """Neither a log nor a table: bodies of several openings, and one that is in no table yet."""
     ann, bob = Once(hapax, store, "ann"), Once(hapax, store, "bob")
 
-    def files_with(text):
-        return [path.name for path, held in files_of(folder / "store").items() if text.encode() in held]
-
     for key in range(3):
         assert ann(f"k{key}", f"echo {MARK}; head -c 100000 /dev/zero").code == 0
     keeper = kept and hapax.keep(store)
     assert ann("last", f"echo {MARK}").code == 0 and bob("k", f"echo of-bob-{MARK[:6]}").code == 0
-    assert len(files_with(MARK)) > kept
+    assert len(files_with(folder, MARK)) > kept
     code, said = ann.erase()
     assert code == 0 and said["erased"] == 4 and "snapshots" in said["remains_in"]
-    assert files_with(MARK) == [] and files_with("of-bob") != []
+    assert files_with(folder, MARK) == [] and files_with(folder, "of-bob") != []
     assert bob("k").code == 120  # another command: the record is there
     assert ann.erase()[0] == 0  # where nothing is left to be done
     if kept:
         keeper.send_signal(signal.SIGTERM)
         assert keeper.wait(PATIENCE) == 0
-        assert bob("k").code == 120 and files_with(MARK) == []
+        assert bob("k").code == 120 and files_with(folder, MARK) == []
 
 
-def test_erasures_at_once(hapax, store):
+def test_erasures_at_once(hapax, store, folder):
     """Each waits until files are written that it has begun itself."""
     hapax.keep(store)
     owners = [Once(hapax, store, f"owner-{i}") for i in range(4)]
-
-    def files_with_mark():
-        return [path.name for path, held in files_of(pathlib.Path(hapax.folder) / "store").items()
-                if MARK.encode() in held]
-
     for once in owners:
         assert once("k", f"echo {MARK}-{once.owner}").code == 0
-    assert files_with_mark()
+    assert files_with(folder, MARK)
     for process in [hapax.start("erase", "--store", store, "--owner", once.owner) for once in owners]:
         out, err = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0 and out.startswith("erased 1 operation (1 completed)\n"), err
-    assert files_with_mark() == []
+    assert files_with(folder, MARK) == []
 
 
 def test_an_erasure_leaves_lines(hapax, store, folder):
