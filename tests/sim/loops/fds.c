@@ -552,6 +552,7 @@ WRAPPED(ssize_t, send, int fd, const void *from, size_t size, int flags)
         n = (size_t)between(1, (int64_t)n - 1);
     sim_sockets.short_writes += n < size;
     append(other, from, n);
+    bytes_moved();
     step();
     return (ssize_t)n;
 }

@@ -25,7 +25,8 @@
 #define FILLED     PAGE /* so much of a block is overwritten, and its end */
 #define REUSED     ((size_t)1 << 20) /* in one seed of ten, freed memory is given out behind this */
 #define REUSES_MAX 64u /* blocks that are looked at then */
-#define STEPS_MAX  5000000u /* calls in STEPS_US: long requests in small parts take 500,000 */
+#define STILL_MAX  500000u  /* calls in STEPS_US, since bytes last went through a socket */
+#define STEPS_MAX  5000000u /* all calls in it: long requests in small parts take 500,000 */
 #define STEPS_US   (10 * SECOND)
 #define CLOCKS_MAX 100000u
 #define EPOCH_US   INT64_C(1700000000000000)
@@ -72,7 +73,7 @@ static size_t memory_used[PROCS];
 static size_t memory_dirty[PROCS]; /* so much of it was used since the program began */
 static size_t memory_at[PROCS]; /* where the next freed block is looked for */
 static size_t reused_from; /* once so much of it is used, freed blocks are given out again */
-static unsigned steps, clocks; /* calls; looks at a clock in one turn */
+static unsigned steps, still, clocks; /* calls; looks at a clock in one turn */
 static int64_t steps_since_us;
 
 /* ---- chance, rules ----------------------------------------------------------------------- */
@@ -210,10 +211,10 @@ void step(void)
         return;
     process = &sim_procs[running->proc];
     if (sim_now_us - steps_since_us >= STEPS_US) {
-        steps = 0;
+        steps = still = 0;
         steps_since_us = sim_now_us;
     }
-    if (++steps > STEPS_MAX)
+    if (++steps > STEPS_MAX || ++still > STILL_MAX)
         violate("a loop turns for ever");
     if (process->dies_in > 0 && --process->dies_in == 0) {
         process_kill(running->proc);
@@ -221,6 +222,11 @@ void step(void)
     }
     if (sim_failed || chance(CHANGES))
         pass_us(between(0, 60));
+}
+
+void bytes_moved(void)
+{
+    still = 0;
 }
 
 static void thread_main(void)
@@ -455,7 +461,7 @@ void threads_reset(uint64_t seed)
     sim_now_us = 0;
     sim_failed = false;
     sim_hash = 0;
-    steps = sim_no_memory = 0;
+    steps = still = sim_no_memory = 0;
     steps_since_us = 0;
     running = NULL;
 }

@@ -77,6 +77,9 @@ void pass_us(int64_t us);
 /* For stand-ins: a call in which the process may die, and the turn may change. */
 void step(void);
 
+/* Bytes went through a socket: whoever calls is not a loop that turns for ever, so far. */
+void bytes_moved(void);
+
 /* Runs all threads until none can go on, a rule is broken, or it is this time. */
 void threads_run(int64_t until_us);
 void threads_reset(uint64_t seed);
