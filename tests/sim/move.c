@@ -50,6 +50,7 @@
 #define LEASE_MS   200
 #define REPLY_US   (60 * MS)
 #define DRIFT_US   (10 * MS) /* of the clocks, within a lease */
+#define BEHIND_US  (LEASE_MS * MS / 2) /* so much is the clock of the copy's LIST */
 #define STEPS_MAX  200000
 #define REST_US    (120 * 1000 * MS)
 #define GIVE_UP_US (20 * 1000 * MS) /* when no operator has come */
@@ -946,7 +947,7 @@ static void compare(void)
         w.copy_step = is_live(old) ? READ_OLD : IMPORT;
 }
 
-/* One op of the copy: READ in the old half, READ in the new one, IMPORT, and where there is another
+/* One op of the copy: READ in the old half, of what LIST shows there, READ in the new one, IMPORT, and where there is another
  * record FORGET and IMPORT; then the READs again, until all is there. What was put before an
  * operator's word is taken back. */
 static void copy(void)
@@ -961,6 +962,12 @@ static void copy(void)
         w.copied[half] = (struct hapax__pair_shown){op.record, op.now_us};
         if (half == HAPAX__HALF_NEW) {
             compare();
+            break;
+        }
+        if (op.verdict == HAPAX_FOUND &&
+            !hapax__listed(&op.record, &(struct hapax_op){.kind = HAPAX_OP_LIST},
+                           op.now_us - BEHIND_US)) {
+            copy_goes_on();
             break;
         }
         w.put_us = w.now_us;

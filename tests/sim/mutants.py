@@ -418,6 +418,10 @@ MUTANTS = [
 
 # Of a move from store to store (tests/sim/move.c). tests/unit/test_pair.c has what needs several losses at once.
 MOVES = [
+    ("what_a_clock_ahead_wrote_is_not_listed", MACHINE,
+     "    return op->older_ms > 0 ? now_us - op->older_ms * US_PER_MS : INT64_MAX;",
+     "    return now_us - op->older_ms * US_PER_MS;",
+     "a copy ends with 0, and the new store lacks an outcome"),
     ("claims_in_the_new_store_alone", PAIR,
      "        ask(p, HAPAX__HALF_OLD, HAPAX_OP_CLAIM, told_old_claim);",
      "        ask(p, HAPAX__HALF_NEW, HAPAX_OP_CLAIM, told_new_claim);",
