@@ -175,7 +175,7 @@ local function put(updated, bound, headers, body, expires, ends, left)
 end
 
 -- Stamps the record and decides when its retention ends: never for `unknown`, nor for `started`
--- under hold; soon where nothing ever ran; and never before the lease ends. Without new headers and
+-- under hold, nor where a hook was to be asked about the attempts before and was not; soon where nothing ever ran; and never before the lease ends. Without new headers and
 -- body the stored ones stay. With `after`, a tombstone stays for so long behind the record.
 local function write(verdict, bound, own_headers, own_body, retention, after)
   local expires, ends, kept = 0, 0, retention or r.retention
@@ -185,7 +185,8 @@ local function write(verdict, bound, own_headers, own_body, retention, after)
   if unbound() and (kept == 0 or kept > REFUSED_KEPT) then
     kept = REFUSED_KEPT
   end
-  if kept > 0 and r.state ~= UNKNOWN_STATE and not (r.state == STARTED and r.hold == 1) then
+  local held = r.hold == 1 and (r.state == STARTED or r.state == FAILED_STATE and r.stale == 1)
+  if kept > 0 and r.state ~= UNKNOWN_STATE and not held then
     ends = now + kept * 1000
     if ends < r.lease then
       ends = r.lease

@@ -437,6 +437,7 @@ BEGIN
                     WHEN l.code = 109 AND p_flags[l.i] & 64 = 0 AND l.spent = 0 AND NOT l.stale
                         AND l.resolved_us = 0 THEN l.now + least(l.kept_ms, 60000) * 1000
                     WHEN l.code IN (105, 110) OR l.code = 107 AND (l.hold OR l.state = 4)
+                        OR l.code = 109 AND l.hold AND l.stale
                         OR l.code <= 104 AND (p_flags[l.i] & 3 <> 1 OR l.code <> 101 AND l.hold)
                         OR CASE WHEN l.code <= 104 THEN p_retention_ms[l.i] ELSE l.kept_ms END
                             = 9223372036854775807 THEN 0

@@ -166,6 +166,7 @@ BEGIN
             AND o.ctid < format('(%s,0)', least(v_next, 4294967295))::tid
             AND (o.expires_us <> 0 AND v_now >= o.expires_us
                 OR o.state = 1 AND o.hold AND v_now >= o.lease_until_us
+                OR o.state = 3 AND o.hold AND o.stale
                 OR CASE WHEN hapax.is_tombstone(o.state, o.updated_us, o.retention_ms,
                     o.expires_us, v_now) THEN o.body_kept OR o.headers <> '' OR o.body <> '' END)
         LIMIT v_limit OFFSET 0) e;
@@ -187,7 +188,8 @@ BEGIN
     UPDATE hapax.operations o SET state = 4, stale = true, lease_until_us = 0, expires_us = 0,
         updated_us = v_now
     WHERE o.id = ANY (v_ids)
-        AND CASE WHEN o.state <> 1 OR NOT o.hold OR v_now < o.lease_until_us
+        AND CASE WHEN NOT o.hold OR o.state <> 1 AND NOT (o.state = 3 AND o.stale)
+                OR o.state = 1 AND v_now < o.lease_until_us
                 OR o.expires_us <> 0 AND v_now >= o.expires_us THEN false
             WHEN o.xmax = '0'::xid THEN true ELSE hapax.row_free(o.id) END;
     GET DIAGNOSTICS v_unknown = ROW_COUNT;

@@ -131,7 +131,8 @@ static bool is_chosen(struct erasing *e, const struct hapax_record *record, int6
 {
     bool live = record->state == HAPAX_STATE_STARTED && record->lease_until_us > now_us;
     bool unknown = record->state == HAPAX_STATE_UNKNOWN ||
-                   (record->state == HAPAX_STATE_STARTED && record->hold && !live);
+                   (record->state == HAPAX_STATE_STARTED && record->hold && !live) ||
+                   (record->state == HAPAX_STATE_FAILED && record->hold && record->stale);
 
     if (cli_is_own(record) && !cli_is_step_list(record))
         return false;

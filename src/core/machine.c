@@ -98,8 +98,16 @@ bool hapax__unbound(const struct hapax_record *record)
            !record->stale && record->resolved_us == 0;
 }
 
-/* Stamps the write and decides when the record goes, kept_ms after it: never for `unknown`, nor for
- * `started` under hold; soon where nothing ever ran; and never before the lease does. */
+/* Whether a claim that was granted to ask about the attempts before it was given back unasked. The
+ * next CLAIM under hold makes this `unknown`. */
+static bool is_unanswered(const struct hapax_record *record)
+{
+    return record->state == HAPAX_STATE_FAILED && record->hold && record->stale;
+}
+
+/* Stamps the write and decides when the record goes, kept_ms after it: never for `unknown` and what
+ * is unanswered, nor for `started` under hold; soon where nothing ever ran; and never before the
+ * lease does. */
 static void stamp(struct hapax_record *next, int64_t kept_ms, int64_t now_us)
 {
     if (hapax__unbound(next))
@@ -108,7 +116,7 @@ static void stamp(struct hapax_record *next, int64_t kept_ms, int64_t now_us)
     if (next->state != HAPAX_STATE_STARTED)
         next->lease_until_us = 0;
     if (next->state == HAPAX_STATE_UNKNOWN || (next->state == HAPAX_STATE_STARTED && next->hold) ||
-        kept_ms == HAPAX_FOREVER_MS) {
+        is_unanswered(next) || kept_ms == HAPAX_FOREVER_MS) {
         next->expires_us = 0;
         return;
     }
@@ -501,7 +509,8 @@ enum hapax__write hapax__swept(const struct hapax_record *record, int64_t now_us
         hapax__bury(next);
         return buried ? HAPAX__KEEP : HAPAX__WRITE;
     }
-    if (record->state != HAPAX_STATE_STARTED || !record->hold || lease_live(record, now_us))
+    if (!is_unanswered(record) &&
+        (record->state != HAPAX_STATE_STARTED || !record->hold || lease_live(record, now_us)))
         return HAPAX__KEEP;
     *next = *record;
     lose_track(next);

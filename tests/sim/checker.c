@@ -51,6 +51,12 @@ static bool unbound(const struct shadow *shadow)
            !shadow->resolved;
 }
 
+/* A hook was to be asked about an attempt, and was not. */
+static bool unanswered(const struct shadow *shadow)
+{
+    return shadow->state == HAPAX_STATE_FAILED && shadow->hold && shadow->stale;
+}
+
 static void written(struct sim *s, struct shadow *shadow)
 {
     int64_t now_us = store_now_us(s);
@@ -58,7 +64,7 @@ static void written(struct sim *s, struct shadow *shadow)
     shadow->expires_us = now_us + shadow->retention_ms * MS;
     if (unbound(shadow) && shadow->retention_ms > MINUTE / MS)
         shadow->expires_us = now_us + MINUTE;
-    if (shadow->state == HAPAX_STATE_UNKNOWN ||
+    if (shadow->state == HAPAX_STATE_UNKNOWN || unanswered(shadow) ||
         (shadow->state == HAPAX_STATE_STARTED && shadow->hold))
         shadow->expires_us = 0;
     else if (shadow->state == HAPAX_STATE_STARTED && shadow->expires_us < shadow->lease_until_us)
@@ -567,7 +573,7 @@ void check_swept(struct sim *s, int id)
     struct shadow *shadow = &s->shadows[id];
 
     forget_expired(s, shadow);
-    if (!shadow->present || shadow->state != HAPAX_STATE_STARTED)
+    if (!shadow->present || (shadow->state != HAPAX_STATE_STARTED && !unanswered(shadow)))
         sim_fail(s, "i a sweep ends what was left", "id %d was not started", id);
     else if (shadow_live(s, shadow))
         sim_fail(s, "j leases last", "id %d was swept to unknown although live", id);

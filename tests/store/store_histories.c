@@ -407,7 +407,7 @@ static unsigned compare_expired(struct history *h, unsigned n, unsigned count, i
 
         h->model_us = at_us;
         CHECK(hapax_store_run(h->model, &model, 1) == HAPAX_ERR_NONE, "model");
-        if (model.record.state != HAPAX_STATE_STARTED)
+        if (model.record.state != HAPAX_STATE_STARTED && model.record.state != HAPAX_STATE_FAILED)
             continue;
         run_op(h->store, &op);
         if (op.record.state != HAPAX_STATE_UNKNOWN)

@@ -446,6 +446,34 @@ static unsigned sweep(struct hapax_store *store)
     return expired;
 }
 
+/* A claim that was given back before its hook was asked leaves the question open, which does not
+ * expire: not with the retention of its op, nor with its own. */
+static void an_open_question_does_not_expire(const struct suite *suite)
+{
+    struct hapax_store *store = open_store(suite);
+    struct hapax_op op = claim_briefly(store, suite, 1, 1, HAPAX_EXPIRED_RECONCILE);
+
+    wait_until(store, suite, op.record.lease_until_us);
+    op = claim_briefly(store, suite, 1, 2, HAPAX_EXPIRED_RECONCILE);
+    expect(&op, HAPAX_CLAIMED);
+    op = fail(store, suite, 1, 2, false);
+    expect(&op, HAPAX_OK);
+    op = reread(store, suite, 1);
+    CHECK(op.record.state == HAPAX_STATE_FAILED && op.record.stale && op.record.expires_us == 0,
+          "%s, it would expire", hapax_state_name(op.record.state));
+    op = claim_briefly(store, suite, 1, 3, HAPAX_EXPIRED_RECONCILE);
+    expect(&op, HAPAX_CLAIMED);
+    CHECK(op.record.stale && op.record.spent == 1, "%u spent", op.record.spent);
+    fail(store, suite, 1, 3, false);
+    (void)sweep(store);
+    op = reread(store, suite, 1);
+    CHECK((op.record.state == HAPAX_STATE_UNKNOWN) == !store->type->forgets, "%s",
+          hapax_state_name(op.record.state));
+    op = claim(store, suite, 1, 4);
+    expect(&op, HAPAX_UNKNOWN);
+    hapax_store_close(store);
+}
+
 /* A scrub ends, and leaves every record as it was. It sweeps nothing. */
 static void a_scrub_changes_no_record(const struct suite *suite)
 {
@@ -1253,6 +1281,7 @@ const struct test_case rule_cases[] = {
     {"a_known_death_needs_no_lease", a_known_death_needs_no_lease, false, false},
     {"mismatch_is_found_before_in_flight", mismatch_is_found_before_in_flight, false, false},
     {"a_held_operation_becomes_unknown", a_held_operation_becomes_unknown, false, false},
+    {"an_open_question_does_not_expire", an_open_question_does_not_expire, false, false},
     {"a_scrub_changes_no_record", a_scrub_changes_no_record, false, false},
     {"a_sweep_ends_what_was_left_under_hold", a_sweep_ends_what_was_left_under_hold, false, false},
     {"an_expired_record_is_absent", an_expired_record_is_absent, false, false},
