@@ -574,6 +574,8 @@ ngx_int_t ngx_http_hapax_shadow_variable(ngx_http_request_t *r, ngx_http_variabl
 ngx_int_t ngx_http_hapax_was_sent(ngx_http_request_t *r);
 /* Judges a response by the location in which the request was met. */
 enum hapax_class ngx_http_hapax_class(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx);
+/* Whether the upstream's answer leads to another location. */
+ngx_uint_t ngx_http_hapax_is_accel(ngx_http_upstream_t *u);
 /* Whether half of the upstream's response would look whole. */
 bool ngx_http_hapax_ends_by_close(ngx_http_request_t *r);
 /* trace: of the run that gave the response; "": none */

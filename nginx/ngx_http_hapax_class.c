@@ -156,6 +156,14 @@ ngx_http_hapax_class_of_grpc(ngx_http_request_t *r,
 }
 
 
+ngx_uint_t
+ngx_http_hapax_is_accel(ngx_http_upstream_t *u)
+{
+    return u->headers_in.x_accel_redirect
+           && !(u->conf->ignore_headers & NGX_HTTP_UPSTREAM_IGN_XA_REDIRECT);
+}
+
+
 /*
  * Whether nothing but the end of its connection ended the upstream's response.
  * nginx sees each other end that comes too early. FastCGI and gRPC have ends of
@@ -170,9 +178,7 @@ ngx_http_hapax_ends_by_close(ngx_http_request_t *r)
 
     u = r->upstream;
 
-    if (u == NULL || u->schema.len == 0
-        || (u->headers_in.x_accel_redirect
-            && !(u->conf->ignore_headers & NGX_HTTP_UPSTREAM_IGN_XA_REDIRECT))
+    if (u == NULL || u->schema.len == 0 || ngx_http_hapax_is_accel(u)
         || r->method == NGX_HTTP_HEAD
         || u->headers_in.content_length_n >= 0 || u->headers_in.chunked)
     {

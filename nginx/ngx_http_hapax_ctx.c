@@ -36,6 +36,11 @@ ngx_http_hapax_get_ctx(ngx_http_request_t *r)
                     ctx->error_page = 1;
                 }
 
+                if (ctx->phase == NGX_HTTP_HAPAX_READING) {
+                    /* the page for a body that could not be read */
+                    ctx->phase = NGX_HTTP_HAPAX_PASSING;
+                }
+
                 if (r->upstream_states && ngx_http_hapax_was_sent(r)) {
                     ctx->elsewhere = 1;
                 }

@@ -341,12 +341,16 @@ ngx_http_hapax_take(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
 }
 
 
-/* nginx ends a response that was cut off with a flush, and no last buffer */
+/*
+ * nginx ends a response that was cut off with a flush, and no last buffer. After
+ * a redirect the upstream is that of before, which sent no header.
+ */
 
 static ngx_int_t
 ngx_http_hapax_is_truncated(ngx_http_request_t *r)
 {
-    return r->upstream && r->upstream->cleanup == NULL && !r->keepalive;
+    return r->upstream && r->upstream->cleanup == NULL && !r->keepalive
+           && r->upstream->header_sent;
 }
 
 

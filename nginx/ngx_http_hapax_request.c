@@ -651,6 +651,29 @@ ngx_http_hapax_go_on(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 
 
 /*
+ * Whether this would give a second server what a first one may have done: after
+ * error_page a named location has the same method and body. Where an upstream's
+ * X-Accel-Redirect leads is its own answer.
+ */
+
+static ngx_uint_t
+ngx_http_hapax_runs_again(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
+{
+    ngx_http_upstream_t  *u;
+
+    u = r->upstream;
+
+    return ctx->elsewhere
+           && ctx->conf->policy.on_expired != HAPAX_EXPIRED_RERUN
+           && r->request_line.len > r->method_name.len
+           && ngx_strncmp(r->request_line.data, r->method_name.data,
+                          r->method_name.len)
+              == 0
+           && !(u && ngx_http_hapax_is_accel(u));
+}
+
+
+/*
  * Starts the handler, then stops watching for a client that leaves: the
  * handler's outcome is stored in any case.
  */
@@ -669,15 +692,24 @@ ngx_http_hapax_content_handler(ngx_http_request_t *r)
     /* nginx -t has seen to it for the location that met the request */
 
     name = ngx_http_hapax_runs_twice(r->loc_conf);
-    ctx->refused = (name != NULL);
+    ctx->refused = (name != NULL || ngx_http_hapax_runs_again(r, ctx));
+
+    clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
 
     if (name) {
-        clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
-
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
                       "hapax: \"%s ... non_idempotent\" in location \"%V\", "
                       "to which an operation was redirected: nginx would run "
                       "it twice, so it is refused", name, &clcf->name);
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (ctx->refused) {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "hapax: location \"%V\", to which an operation was "
+                      "redirected, could run it a second time, so it is "
+                      "refused: its hapax_on_expired is not rerun",
+                      &clcf->name);
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
