@@ -161,9 +161,7 @@ ngx_http_hapax_list(u_char *out, ngx_list_t *list,
     part = &list->part;
 
     while ((h = ngx_http_hapax_header_next(&part, &i)) != NULL) {
-        if (h->hash
-            && (conf == NULL || ngx_http_hapax_is_stored(conf, &h->key)))
-        {
+        if (h->hash && ngx_http_hapax_is_stored(conf, &h->key)) {
             len += ngx_http_hapax_line(out ? out + len : NULL, &h->key,
                                        &h->value);
         }
@@ -176,7 +174,8 @@ ngx_http_hapax_list(u_char *out, ngx_list_t *list,
 /* The names of the trailers, as the value of a line. */
 
 static size_t
-ngx_http_hapax_trailers(u_char *out, ngx_http_request_t *r)
+ngx_http_hapax_trailers(u_char *out, ngx_http_request_t *r,
+    ngx_http_hapax_loc_conf_t *conf)
 {
     size_t            len;
     u_char           *p;
@@ -193,7 +192,7 @@ ngx_http_hapax_trailers(u_char *out, ngx_http_request_t *r)
 
     while ((h = ngx_http_hapax_header_next(&part, &i)) != NULL) {
 
-        if (h->hash == 0) {
+        if (h->hash == 0 || !ngx_http_hapax_is_stored(conf, &h->key)) {
             continue;
         }
 
@@ -217,7 +216,7 @@ ngx_http_hapax_trailers(u_char *out, ngx_http_request_t *r)
     }
 
     return len + 2 + ngx_http_hapax_list(out ? out + len + 2 : NULL, list,
-                                         NULL);
+                                         conf);
 }
 
 
@@ -253,7 +252,7 @@ ngx_http_hapax_lines(u_char *out, ngx_http_request_t *r,
 
     len += ngx_http_hapax_list(NGX_HTTP_HAPAX_AT, &r->headers_out.headers,
                                conf);
-    len += ngx_http_hapax_trailers(NGX_HTTP_HAPAX_AT, r);
+    len += ngx_http_hapax_trailers(NGX_HTTP_HAPAX_AT, r, conf);
 
 #undef NGX_HTTP_HAPAX_AT
 
@@ -464,6 +463,10 @@ ngx_http_hapax_read_line(ngx_http_request_t *r,
     ngx_table_elt_t  *h;
 
     if (trailer) {
+        if (!ngx_http_hapax_is_stored(conf, name)) {
+            return NGX_OK;
+        }
+
         r->expect_trailers = 1;
 
         h = ngx_http_hapax_header(&r->headers_out.trailers, NULL, value->data,

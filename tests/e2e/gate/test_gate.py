@@ -906,8 +906,9 @@ def test_grpc(make_gate, status, replayed):
     port = g.free_port()
     gate = make_gate(f"""
         server {{ listen 127.0.0.1:{port} http2; location / {{ default_type application/grpc; return 200 "message";
-                  add_trailer grpc-status {status} always; add_trailer grpc-message text always; }} }}
-        server {{ LISTEN hapax on; location / {{ grpc_pass grpc://127.0.0.1:{port}; }} }}
+                  add_trailer grpc-status {status} always; add_trailer grpc-message text always;
+                  add_trailer set-cookie s=1 always; add_trailer x-secret s always; }} }}
+        server {{ LISTEN hapax on; hapax_hide_header X-Secret; location / {{ grpc_pass grpc://127.0.0.1:{port}; }} }}
         """).start()
     first = curl(gate, "/service/method", "k", "-d", "x", "-H", "TE: trailers")
     again = curl(gate, "/service/method", "k", "-d", "x", "-H", "TE: trailers")
@@ -915,6 +916,8 @@ def test_grpc(make_gate, status, replayed):
     for response in (first, again):
         assert "content-type: application/grpc" in response and "message" in response
         assert f"grpc-status: {status}\n" in response and "grpc-message: text\n" in response
+    if replayed == "true":  # what is never stored in a header is not in a trailer
+        assert "s=1" in first and "s=1" not in again and "x-secret" not in again.lower()
 
 
 # ---- clients that leave -----------------------------------------------------------------------------
