@@ -658,6 +658,11 @@ ngx_http_hapax_identify(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx,
         return NGX_ERROR;
     }
 
+    if (body.ptr && body.ptr != r->request_body->bufs->buf->pos) {
+        /* gathered: not kept while the request waits or runs */
+        (void) ngx_pfree(r->pool, (void *) body.ptr);
+    }
+
     request->key = HAPAX__KEY_GIVEN;
     request->key_len = ctx->key_len;
     request->reconciles = (conf->reconcile != NULL);

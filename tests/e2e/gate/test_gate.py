@@ -1276,13 +1276,25 @@ def test_clients_that_do_not_read_take_no_room_from_others(make_gate, api, folde
     wait_until(lambda: page()["unread_bytes"] == 0, "the memory being free")
 
 
+def resident_bytes(gate):
+    return int(g.pathlib.Path(f"/proc/{gate.workers()[0]}/statm").read_text().split()[1]) * 4096
+
+
+def test_a_body_is_not_kept_while_its_handler_runs(gate, api):
+    """One that is in a file is gathered for its fingerprint, and no longer."""
+    before, body = resident_bytes(gate), b'{"a":"' + b"x" * 1000000 + b'"}'
+    later = [gate.later("/json/hold/gathered", f"k{i}", body) for i in range(30)]
+    wait_until(lambda: all(api.count(f"k{i}") for i in range(30)), "the handlers")
+    assert resident_bytes(gate) - before < 15 << 20
+    api.door("gathered").set()
+    assert [answer().status for answer in later] == [200] * 30
+
+
 def test_memory_and_descriptors_stay_flat(gate, api):
     """Thousands of first runs, replays, refusals and aborts leave nothing behind in the worker."""
     def measure():
         wait_until(lambda: b'"in_flight":0,' in gate.send("GET", "/hapax?format=json").body, "all calls ending")
-        process = g.pathlib.Path(f"/proc/{gate.workers()[0]}")
-        pages = int((process / "statm").read_text().split()[1])
-        return pages * 4096, len(list((process / "fd").iterdir()))
+        return resident_bytes(gate), len(list(g.pathlib.Path(f"/proc/{gate.workers()[0]}/fd").iterdir()))
 
     def work(name, n):
         with gate.connect() as connection:
