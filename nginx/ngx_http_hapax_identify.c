@@ -234,7 +234,10 @@ ngx_http_hapax_put_part(ngx_array_t *parts, const void *data, size_t len)
 }
 
 
-/* Puts the name of a header before each of its values. name: in lower case. */
+/*
+ * Puts the name of a header before each of its values. name: in lower case. An
+ * upstream may take "_" for "-", so it counts as the same here.
+ */
 
 static ngx_int_t
 ngx_http_hapax_put_header(ngx_http_request_t *r, ngx_array_t *parts,
@@ -249,9 +252,7 @@ ngx_http_hapax_put_header(ngx_http_request_t *r, ngx_array_t *parts,
 
     while ((h = ngx_http_hapax_header_next(&part, &i)) != NULL) {
 
-        if (h->key.len != name->len
-            || ngx_strncmp(h->lowcase_key, name->data, name->len) != 0)
-        {
+        if (!ngx_http_hapax_header_named(&h->key, name)) {
             continue;
         }
 

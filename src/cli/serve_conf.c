@@ -925,9 +925,11 @@ static void put_cors(FILE *out, const struct serve_conf *conf)
     (void)fputc('\n', out);
 }
 
-/* Connections are kept for less than the 5 s after which some servers close theirs. */
+/* Connections are kept for less than the 5 s after which some servers close theirs. Of "X_…" a CGI
+ * or WSGI upstream makes what it makes of "X-…", so none of a client's reaches it. */
 static void put_upstream(FILE *out, const struct serve_conf *conf)
 {
+    static const char *const forwarded[] = {"For", "Host", "Proto"};
     const struct serve_url *url = &conf->upstream;
     char address[SERVE_NAME_MAX + 16];
 
@@ -957,6 +959,12 @@ static void put_upstream(FILE *out, const struct serve_conf *conf)
                 "    proxy_set_header X-Forwarded-Proto $scheme;\n"
                 "    proxy_set_header traceparent $hapax_traceparent;\n",
                 out);
+    for (size_t i = 0; i < sizeof(forwarded) / sizeof(forwarded[0]); i++)
+        (void)fprintf(out,
+                      "    proxy_set_header X_Forwarded-%s \"\";\n"
+                      "    proxy_set_header X-Forwarded_%s \"\";\n"
+                      "    proxy_set_header X_Forwarded_%s \"\";\n",
+                      forwarded[i], forwarded[i], forwarded[i]);
     if (!url->tls) {
         (void)fputs("    proxy_set_header Host $http_host;\n", out);
     } else {

@@ -126,7 +126,7 @@ def test_without_hapax_caller_credentials_are_the_caller(gate, api):
 
 
 CREDENTIALS = [("Authorization", "Bearer {}"), ("Cookie", "session={}"), ("X-Api-Key", "{}"), ("Api-Key", "{}"),
-               ("X-Auth-Token", "{}"), ("X-Access-Token", "{}")]
+               ("X-Auth-Token", "{}"), ("X-Access-Token", "{}"), ("api_key", "{}")]
 
 
 @pytest.mark.parametrize("name, value", CREDENTIALS)

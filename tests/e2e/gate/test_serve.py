@@ -530,9 +530,10 @@ def test_upstream_sees_the_host_and_keeps_its_connection(serve, api):
     """The client's Host and address are passed on, over connections that are kept."""
     served = serve("--workers", "1")
     for _ in range(3):
-        served.send("GET", "/ok")
+        served.send("GET", "/ok", headers=[("X_Forwarded_For", "8.8.8.8"), ("x-forwarded_proto", "https")])
     headers = dict(api.seen[-1][2])
     assert headers["Host"] == "api.test" and headers["X-Forwarded-For"] == "127.0.0.1"
+    assert not [name for name in headers if "_" in name]  # WSGI and CGI would take them for the gate's
     assert "Connection" not in headers
 
 
