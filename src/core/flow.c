@@ -1390,8 +1390,9 @@ static void told_saved(struct hapax__flow *f, int64_t now_us)
         f->bare = f->op.outcome.body.len == 0;
         f->bodiless = true;
         ask_at(f, now_us);
-    } else if (repeatable(f->op.error)) {
-        /* The op is repeated at least every third of the lease, so the flow needs no RENEW. */
+    } else if (repeatable(f->op.error) || f->op.error == HAPAX_ERR_REFUSED) {
+        /* A refusal passes: the claim was granted, so a password or keys are being changed. The op
+         * is repeated at least every third of the lease, so the flow needs no RENEW. */
         f->answer.error = f->op.error;
         ask_at(f, now_us + pause_us(f, SAVE_PAUSE_MIN_US,
                                     hapax__least(SAVE_PAUSE_MAX_US, lease_of(f) / 3)));

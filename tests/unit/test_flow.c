@@ -1161,6 +1161,25 @@ CASE(a_result_is_saved_after_its_answer)
     expect(b, "0 END\n");
 }
 
+/* The claim was granted: a store that refuses its end has keys that are being changed. */
+CASE(a_result_that_is_refused_is_saved_later)
+{
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    run_flow(b, 0);
+    handled(b, 0, HAPAX_CLASS_FINAL, 200);
+    told_error(b, 0, HAPAX_ERR_REFUSED);
+    pass_ms(b, 0, 20);
+    told_error(b, 0, HAPAX_ERR_REFUSED);
+    pass_ms(b, 0, 2000);
+    expect(b, "0 ASK complete 200\n0 ASK complete 200\n0 ANSWER fresh 200 unrecorded\n"
+              "0 ASK complete 200\n");
+    assert_int_equal(b->flows[0].answer.error, HAPAX_ERR_REFUSED);
+    told_stored(b, 0);
+    expect(b, "0 END\n");
+}
+
 /* Where no reply came the answer says that, too. */
 CASE(an_answer_says_why_it_is_not_recorded)
 {
@@ -1207,7 +1226,7 @@ CASE(late_saving_ends_without_a_second_answer)
     expect(b, "0 END\n");
     told_state(b, 1, HAPAX_LOST, HAPAX_STATE_STARTED);
     expect(b, "1 END\n");
-    told_error(b, 2, HAPAX_ERR_REFUSED);
+    told_error(b, 2, HAPAX_ERR_CORRUPT);
     expect(b, "2 END\n");
     stop(b, 3);
     expect(b, "");
