@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Hosts by region. AWS's partitions differ in the domain; the region's first letters tell which it
- * is.
+ * Hosts by region. AWS's partitions differ in the domain, and in their name in ARNs; the region's
+ * first letters tell which it is.
  *
  * The invariant: the host that is signed is the host that is sent; it is put together once, here.
  *
@@ -27,22 +27,33 @@ bool hapax__aws_region_check(const char *region)
            strspn(region, "abcdefghijklmnopqrstuvwxyz0123456789-") == len;
 }
 
-static const char *domain_of(const char *region)
-{
-    static const struct {
-        const char *begin;
-        const char *domain;
-    } partitions[] = {
-        {"cn-", "amazonaws.com.cn"},    {"us-iso-", "c2s.ic.gov"},
-        {"us-isob-", "sc2s.sgov.gov"},  {"us-isof-", "csp.hci.ic.gov"},
-        {"eu-isoe-", "cloud.adc-e.uk"}, {"eusc-", "amazonaws.eu"},
-    };
+static const struct partition {
+    const char *begin; /* of its regions */
+    const char *domain;
+    const char *name; /* in ARNs */
+} partitions[] = {
+    {"cn-", "amazonaws.com.cn", "aws-cn"},
+    {"us-gov-", "amazonaws.com", "aws-us-gov"},
+    {"us-iso-", "c2s.ic.gov", "aws-iso"},
+    {"us-isob-", "sc2s.sgov.gov", "aws-iso-b"},
+    {"us-isof-", "csp.hci.ic.gov", "aws-iso-f"},
+    {"eu-isoe-", "cloud.adc-e.uk", "aws-iso-e"},
+    {"eusc-", "amazonaws.eu", "aws-eusc"},
+    {"", "amazonaws.com", "aws"},
+};
 
-    for (size_t i = 0; i < sizeof(partitions) / sizeof(partitions[0]); i++) {
-        if (hapax__text_begins(region, partitions[i].begin))
-            return partitions[i].domain;
-    }
-    return "amazonaws.com"; /* us-gov- too */
+static const struct partition *partition_of(const char *region)
+{
+    size_t i = 0;
+
+    while (!hapax__text_begins(region, partitions[i].begin))
+        i++;
+    return &partitions[i];
+}
+
+const char *hapax__aws_partition(const char *region)
+{
+    return partition_of(region)->name;
 }
 
 struct parts {
@@ -147,7 +158,7 @@ enum hapax_error hapax__aws_endpoint_find(struct hapax__aws_endpoint *out, const
     out->tls = true;
     snprintf(out->host, sizeof(out->host), "%s%s.%s.%s", service,
              is_on("AWS_USE_FIPS_ENDPOINT") && has_fips_name(region) ? "-fips" : "", region,
-             domain_of(region));
+             partition_of(region)->domain);
     snprintf(out->url, sizeof(out->url), "https://%s/", out->host);
     return HAPAX_ERR_NONE;
 }

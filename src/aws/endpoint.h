@@ -20,6 +20,9 @@ struct hapax__aws_endpoint {
 /* 1 to 63 of a-z, 0-9 and '-'. */
 bool hapax__aws_region_check(const char *region);
 
+/* What the region's partition is called in ARNs: "aws", "aws-cn", … */
+const char *hapax__aws_partition(const char *region);
+
 /* Reads an endpoint: http:// or https://, a host, perhaps a port, nothing else. `name` is what text
  * calls it. INVALID, NOMEM. */
 enum hapax_error hapax__aws_endpoint_read(struct hapax__aws_endpoint *out, const char *url,

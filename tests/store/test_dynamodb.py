@@ -424,6 +424,14 @@ def test_the_printed_policies_have_the_calls_that_are_made(hapax, server, refusi
     server.ask("DeleteTable", TableName=f"{table}-new")
 
 
+@pytest.mark.parametrize("region, partition", [("cn-north-1", "aws-cn"), ("us-gov-west-1", "aws-us-gov"),
+                                               ("us-isob-east-1", "aws-iso-b"), ("eu-west-1", "aws")])
+def test_the_policies_name_the_regions_partition(hapax, region, partition):
+    """IAM takes no ARN of another one."""
+    printed = json.loads(hapax("init", "--print-acl", "--store", f"dynamodb://{region}/jobs").out)
+    assert printed["door"]["Statement"][0]["Resource"] == f"arn:{partition}:dynamodb:{region}:*:table/jobs"
+
+
 def test_without_credentials_nothing_is_sent(hapax, server, table):
     for name in KEYS:
         hapax.env.pop(name, None)

@@ -4,6 +4,7 @@
  * need. IAM knows calls and not ops: whoever may complete an operation may write any item. What a
  * door lacks is Scan, which finds records, and all that changes the table.
  */
+#include "aws/endpoint.h"
 #include "base/fail.h"
 #include "dynamodb.h"
 
@@ -46,8 +47,9 @@ enum hapax_error hapax__ddb_rights(const char *uri, const char *use, const char 
             policies[i].use);
         hapax__tell(say, arg, false, "    \"Action\": [%s],", policies[i].actions);
         (void)snprintf(line, sizeof(line),
-                       "    \"Resource\": \"arn:aws:dynamodb:%s:*:table/%s\"}]}%s", read.region,
-                       read.table, i + 1 < n ? "," : "");
+                       "    \"Resource\": \"arn:%s:dynamodb:%s:*:table/%s\"}]}%s",
+                       hapax__aws_partition(read.region), read.region, read.table,
+                       i + 1 < n ? "," : "");
         say(arg, false, line);
     }
     say(arg, false, "}");
