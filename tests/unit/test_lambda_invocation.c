@@ -295,6 +295,30 @@ CASE(two_in_front_give_a_record_back_once)
     close_bed(&bed);
 }
 
+/* In a tumbling window the reply has the state of all records: the function is asked each time, and
+ * for all. A repeat by --key payload gets the same state. */
+CASE(a_window_is_handed_on_whole)
+{
+    static const char windowed[] =
+        "{\"Records\":[" STREAM("1") "," STREAM("2") "],\"window\":{\"start\":\"a\"},\"state\":{}}";
+    struct bed bed;
+
+    open_with(&bed, NULL);
+    for (int i = 0; i < 2; i++) {
+        assert_true(begin(&bed, windowed));
+        assert_event(&bed, windowed);
+        end(&bed, false, "{\"state\":{\"sum\":55}}");
+        assert_string_equal(bed.posted, "{\"state\":{\"sum\":55}}");
+    }
+    close_bed(&bed);
+    open_with(&bed, "payload");
+    assert_true(begin(&bed, windowed));
+    end(&bed, false, "{\"state\":{\"sum\":55}}");
+    assert_false(begin(&bed, windowed));
+    assert_string_equal(bed.posted, "{\"state\":{\"sum\":55}}");
+    close_bed(&bed);
+}
+
 /* The second record of a key is neither run nor reported: it ends as the first does. */
 CASE(duplicates_share_their_end)
 {
