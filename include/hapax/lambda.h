@@ -79,7 +79,9 @@ struct hapax_lambda {
     struct hapax_policy policy;
 
     /* True: the lease is policy.lease_ms, and is renewed while the function runs. False: the lease
-     * ends a second after the invocation's deadline, when the function is dead. */
+     * ends a second after the invocation's deadline, when the function is dead. On Lambda Managed
+     * Instances it is not: the code runs on (AWS, "Understanding the Lambda Managed Instances
+     * execution environment"). So there it must be true. */
     bool lease_set;
 
     const char *runtime_api; /* HOST:PORT, of AWS_LAMBDA_RUNTIME_API */

@@ -227,6 +227,8 @@ static enum cli_exit read_settings(struct serving *serving)
     lambda->caller = args->caller;
     lambda->scope = args->scope ? args->scope : getenv("AWS_LAMBDA_FUNCTION_NAME");
     lambda->concurrency = read_concurrency();
+    /* Where this is set the sandbox outlives an invocation's deadline, and so does its code. */
+    lambda->lease_set = getenv("AWS_LAMBDA_MAX_CONCURRENCY") != NULL;
     lambda->log = say;
     lambda->log_arg = serving;
     lambda->emf = args->emf;

@@ -7,7 +7,8 @@
  * If the flow says that another attempt's answer stands, the function's own is dropped.
  *
  * The lease: the sandbox is killed at the invocation's deadline, so no function runs on behind it.
- * A claim lasts until a little later, and needs no renewal while the sandbox may be frozen.
+ * A claim lasts until a little later, and needs no renewal while the sandbox may be frozen. Where a
+ * sandbox lives on (Managed Instances), the settings name a lease, and it is renewed.
  */
 #include "invocation.h"
 #include "base/clock.h"

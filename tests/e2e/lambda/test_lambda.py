@@ -188,6 +188,19 @@ def test_several_invocations_run_beside_each_other(function):
     assert one.effects() == {"k0": 1, "k1": 1, "k2": 1}
 
 
+def test_where_code_outlives_the_deadline_its_claim_is_renewed(function):
+    """Managed Instances: Lambda answers the caller, and the function goes on. It must not have a second beside it."""
+    one = function("forked", words=["4"], api=bed.lambda_api.Api(at_once=4), AWS_LAMBDA_MAX_CONCURRENCY="4")
+    over = time.monotonic() + 3  # the lease of a sandbox that is killed would end after two seconds
+    running = one.begin({"id": "k"}, deadline_s=1)
+    one.wait_lines("effects", 1)
+    while time.monotonic() < over:
+        assert refused(one.invoke({"id": "k"}), "InFlight")
+    one.file("go")
+    agree(running.wait(), one.invoke({"id": "k"}))
+    assert one.effects() == {"k": 1}
+
+
 # ---- errors of the function ---------------------------------------------------------------------
 
 
