@@ -234,19 +234,25 @@ void hapax__unit_end(struct hapax__unit *unit, enum hapax_class cls)
         hapax__call_ended(unit->call, cls);
 }
 
-/* After a run: the unit is done if the completion of this run, or of another, stands. */
-static void judge_run(struct hapax__unit *unit)
+/* After a run: the unit is done if the completion of this run, or of another, stands. Under `rerun`
+ * it is, too, where nothing could be stored: given back, it would run once more. */
+static void judge_run(const struct hapax__invocation *invocation, struct hapax__unit *unit)
 {
-    bool own = unit->answer.kind == HAPAX_ANSWER_FRESH || unit->answer.kind == HAPAX_ANSWER_BYPASS;
+    bool fresh = unit->answer.kind == HAPAX_ANSWER_FRESH;
+    bool held = fresh && !unit->answer.recorded && invocation->batch &&
+                invocation->policy.on_expired != HAPAX_EXPIRED_RERUN;
 
-    if (!own)
+    if (!fresh && unit->answer.kind != HAPAX_ANSWER_BYPASS)
         judge(unit);
     else
-        unit->state = unit->answer.cls == HAPAX_CLASS_FINAL ? HAPAX__UNIT_DONE : HAPAX__UNIT_BACK;
+        unit->state =
+            unit->answer.cls == HAPAX_CLASS_FINAL && !held ? HAPAX__UNIT_DONE : HAPAX__UNIT_BACK;
 }
 
 static void finish_ended(struct hapax__invocation *invocation)
 {
+    bool lost = false;
+
     for (size_t i = 0; i < invocation->unit_count; i++) {
         struct hapax__unit *unit = &invocation->units[i];
 
@@ -260,8 +266,12 @@ static void finish_ended(struct hapax__invocation *invocation)
             take_answer(unit);
         }
         count_answer(invocation, unit);
-        judge_run(unit);
+        judge_run(invocation, unit);
+        lost |= unit->answer.kind == HAPAX_ANSWER_FRESH && !unit->answer.recorded;
     }
+    if (lost)
+        hapax__say(invocation->function->lambda,
+                   "an outcome was not stored: a repeat of its event is not answered with it", 0);
 }
 
 void hapax__units_finish(struct hapax__invocation *invocation)

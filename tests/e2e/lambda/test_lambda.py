@@ -724,7 +724,7 @@ def test_an_outcome_that_cannot_be_stored_is_given_and_stored_later(function, re
         proxy.refuse()
         one.file("go")
         first = running.wait()
-        assert first.kind == "response"
+        assert first.kind == "response" and "an outcome was not stored" in one.sandbox.text()
         proxy.listen()
         two = function("echo", store=redis.uri())
         wait_until(lambda: (again := two.invoke({"id": "k"})).kind == "response" and again.body == first.body,

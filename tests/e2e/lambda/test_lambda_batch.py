@@ -68,6 +68,18 @@ def test_a_batch_that_is_cut_off_half_way(function, hapax, redis, policy, state,
         assert one.effects() == {"a": 1, "b": 2, "c": 1}
 
 
+@pytest.mark.parametrize("policy, back", [("hold", ["m-a"]), ("rerun", [])])
+def test_a_record_whose_outcome_is_not_stored(function, redis, policy, back):  # promise 4
+    """Under hold it has to come again, and waits for an operator then; under rerun it would only run once more."""
+    with Proxy(redis.port) as proxy:
+        one = function("batch", "--on-expired", policy, "--save-wait", "300ms", store=f"redis://127.0.0.1:{proxy.port}")
+        running = busy(one, sqs("a"), "a")
+        proxy.refuse()
+        one.file("go")
+        assert reported(running.wait()) == back
+        assert one.sandbox.text().count("an outcome was not stored") == 1
+
+
 @pytest.mark.parametrize("make", SOURCES.values(), ids=SOURCES)
 def test_a_batch_that_comes_again_does_not_run(function, make):
     """Nothing is left of it: an empty report, and the function is not asked; also in a new process."""
