@@ -199,9 +199,13 @@ static bool ask_next(struct connection *c)
     bool good;
 
     while (!hapax__wire_is_closed(&c->c.wire)) {
+        if (!enter(proxy))
+            return false;
         invocation = fetch(proxy, &proxy->left, (struct hapax_span){NULL, 0});
+        good = invocation && hand_over(c, invocation);
+        leave(proxy);
         if (invocation)
-            return hand_over(c, invocation);
+            return good;
         hapax__function_tell(proxy->function);
         if (!hapax__upstream_next(&got, proxy->upstream, c->c.wire.fd))
             return errno == ECANCELED ? false : hapax__gone(&c->c);

@@ -174,14 +174,18 @@ bool hapax__serve_stream(struct hapax__runtime_connection *c, struct hapax__invo
     }
     good = hapax__invocation_end_stream(
         invocation, (struct hapax_span){prelude.bytes, prelude.json_len}, &own, &reply);
-    if (good && own)
+    if (good && own) {
         good = pass_stream(c, &prelude, &reply);
-    else if (good)
-        good =
-            drain(&c->wire) &&
-            (hapax__post_end(&got, c, invocation, &reply) ? hapax__relay(c, &got) : hapax__gone(c));
+    } else if (good) { /* also the answer to another post, until it is posted */
+        invocation->reply = reply;
+        reply = (struct hapax__lambda_reply){.text = NULL};
+        invocation->ended = true;
+        *over = drain(&c->wire) && hapax__post_end(&got, c, invocation, &invocation->reply);
+        good = *over ? hapax__relay(c, &got) : hapax__gone(c);
+    }
     free(prelude.bytes);
     hapax__reply_release(&reply);
-    hapax__invocation_free(invocation);
+    if (*over)
+        hapax__invocation_free(invocation);
     return good;
 }

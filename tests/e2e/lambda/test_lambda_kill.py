@@ -298,9 +298,11 @@ def test_frozen_as_its_answer_goes_out(function):
     assert one.effects() == {"k": 1}
 
 
-def test_a_zombie_does_not_answer_differently(function):
-    """Frozen amid its run past the deadline; another runs it meanwhile. Thawed, its own answer is not given."""
-    one, two = function("slow"), function("echo")
+@pytest.mark.parametrize("name", ["slow", "stream_again"])
+def test_a_zombie_does_not_answer_differently(function, name):
+    """Frozen amid its run past the deadline; another runs it meanwhile. Thawed, its own answer is not given, nor when
+    its first post breaks off and a second one comes."""
+    one, two = function(name), function("echo")
     zombie = one.begin({"id": "k"}, deadline_s=DEADLINE_S)
     one.wait_lines("effects", 1)
     one.sandbox.freeze()

@@ -132,6 +132,23 @@ def stream(event, context):
     raise Answered
 
 
+def stream_again(event, context):
+    """A stream that breaks off, and is posted once more by another connection."""
+    from runtime import Connection
+
+    run = effect(key_of(json.loads(event)))
+    wait_for_file()
+    for connection in context.connection, Connection():
+        connection.begin("POST", f"{BASE}invocation/{context.id}/response", Transfer_Encoding="chunked",
+                         Lambda_Runtime_Function_Response_Mode="streaming")
+        connection.chunk(f"first {run} ".encode())
+        if connection is context.connection:
+            connection.close()
+    connection.trailers()
+    connection.answer()
+    raise Answered
+
+
 def chunky(event, context):
     """A response that is sent in chunks and is no stream."""
     run = effect(key_of(json.loads(event)))
