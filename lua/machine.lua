@@ -175,8 +175,9 @@ local function put(updated, bound, headers, body, expires, ends, left)
 end
 
 -- Stamps the record and decides when its retention ends: never for `unknown`, nor for `started`
--- under hold, nor where a hook was to be asked about the attempts before and was not; soon where nothing ever ran; and never before the lease ends. Without new headers and
--- body the stored ones stay. With `after`, a tombstone stays for so long behind the record.
+-- under hold, nor where a hook was to be asked about the attempts before and was not; soon where
+-- nothing ever ran; and never before the lease ends. Without new headers and body the stored ones
+-- stay. With `after`, a tombstone stays for so long behind the record.
 local function write(verdict, bound, own_headers, own_body, retention, after)
   local expires, ends, kept = 0, 0, retention or r.retention
   if r.state ~= STARTED then

@@ -32,14 +32,10 @@ static const struct partition {
     const char *domain;
     const char *name; /* in ARNs */
 } partitions[] = {
-    {"cn-", "amazonaws.com.cn", "aws-cn"},
-    {"us-gov-", "amazonaws.com", "aws-us-gov"},
-    {"us-iso-", "c2s.ic.gov", "aws-iso"},
-    {"us-isob-", "sc2s.sgov.gov", "aws-iso-b"},
-    {"us-isof-", "csp.hci.ic.gov", "aws-iso-f"},
-    {"eu-isoe-", "cloud.adc-e.uk", "aws-iso-e"},
-    {"eusc-", "amazonaws.eu", "aws-eusc"},
-    {"", "amazonaws.com", "aws"},
+    {"cn-", "amazonaws.com.cn", "aws-cn"},       {"us-gov-", "amazonaws.com", "aws-us-gov"},
+    {"us-iso-", "c2s.ic.gov", "aws-iso"},        {"us-isob-", "sc2s.sgov.gov", "aws-iso-b"},
+    {"us-isof-", "csp.hci.ic.gov", "aws-iso-f"}, {"eu-isoe-", "cloud.adc-e.uk", "aws-iso-e"},
+    {"eusc-", "amazonaws.eu", "aws-eusc"},       {"", "amazonaws.com", "aws"},
 };
 
 static const struct partition *partition_of(const char *region)

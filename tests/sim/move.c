@@ -947,9 +947,9 @@ static void compare(void)
         w.copy_step = is_live(old) ? READ_OLD : IMPORT;
 }
 
-/* One op of the copy: READ in the old half, of what LIST shows there, READ in the new one, IMPORT, and where there is another
- * record FORGET and IMPORT; then the READs again, until all is there. What was put before an
- * operator's word is taken back. */
+/* One op of the copy: READ in the old half, of what LIST shows there, READ in the new one, IMPORT,
+ * and where there is another record FORGET and IMPORT; then the READs again, until all is there.
+ * What was put before an operator's word is taken back. */
 static void copy(void)
 {
     enum hapax__half half = (enum hapax__half)(w.copy_step == READ_NEW);

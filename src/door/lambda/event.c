@@ -66,8 +66,8 @@ static enum hapax_lambda_kind kind_of_records(struct hapax_span records)
     return kind == HAPAX_LAMBDA_SNS && n != 1 ? HAPAX_LAMBDA_PLAIN : kind;
 }
 
-/* In a tumbling window the function's reply has its `state`, which is of all records. So none is cut
- * out, and the event is one unit. */
+/* In a tumbling window the function's reply has its `state`, which is of all records. So none is
+ * cut out, and the event is one unit. */
 static enum hapax_lambda_kind kind_of_batch(struct hapax_span root, struct hapax_span records)
 {
     enum hapax_lambda_kind kind = kind_of_records(records);

@@ -46,10 +46,9 @@ enum hapax_error hapax__ddb_rights(const char *uri, const char *use, const char 
             "  \"%s\": {\"Version\": \"2012-10-17\", \"Statement\": [{\"Effect\": \"Allow\",",
             policies[i].use);
         hapax__tell(say, arg, false, "    \"Action\": [%s],", policies[i].actions);
-        (void)snprintf(line, sizeof(line),
-                       "    \"Resource\": \"arn:%s:dynamodb:%s:*:table/%s\"}]}%s",
-                       hapax__aws_partition(read.region), read.region, read.table,
-                       i + 1 < n ? "," : "");
+        (void)snprintf(
+            line, sizeof(line), "    \"Resource\": \"arn:%s:dynamodb:%s:*:table/%s\"}]}%s",
+            hapax__aws_partition(read.region), read.region, read.table, i + 1 < n ? "," : "");
         say(arg, false, line);
     }
     say(arg, false, "}");

@@ -25,7 +25,7 @@
 #define FILLED     PAGE /* so much of a block is overwritten, and its end */
 #define REUSED     ((size_t)1 << 20) /* in one seed of ten, freed memory is given out behind this */
 #define REUSES_MAX 64u /* blocks that are looked at then */
-#define STILL_MAX  500000u  /* calls in STEPS_US, since bytes last went through a socket */
+#define STILL_MAX  500000u /* calls in STEPS_US, since bytes last went through a socket */
 #define STEPS_MAX  5000000u /* all calls in it: long requests in small parts take 500,000 */
 #define STEPS_US   (10 * SECOND)
 #define CLOCKS_MAX 100000u
