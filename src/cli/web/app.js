@@ -227,6 +227,11 @@ function said(form) {
   return all;
 }
 
+// Whether a form still stands there and says the same. Otherwise what was asked for it is not what it would confirm.
+function stands(form, all) {
+  return form.isConnected && JSON.stringify(said(form)) === JSON.stringify(all);
+}
+
 function filterForm() {
   const chosen = list.filter.state.length === 1 ? list.filter.state[0] : list.filter.state.length === 4 ? 'all' : 'unfinished';
   const submit = event => {
@@ -333,6 +338,7 @@ function answerOf(record, asked) {
 }
 
 const ACTS = {complete: 'It happened: repeats get this answer', fail: 'It did not happen: the next request runs it', forget: 'Forget it: the next request is the first'};
+const BECOMES = {complete: 'completed', fail: 'failed', forget: 'forgotten'};
 
 function actFields() {
   const complete = [field('Status', 'status', {type: 'number', min: 0, max: 999, value: 200, size: 4}), field('Content-Type', 'type', {placeholder: 'application/json'}),
@@ -407,8 +413,10 @@ function drawMany() {
     const form = event.target;
     const act = actOf(form);
     if (!act) return say('Choose what is true.');
-    const {state, scope, owner, older} = said(form);
+    const all = said(form);
+    const {state, scope, owner, older} = all;
     const answer = await api('resolve', {...JSON.parse(JSON.stringify({scope, owner, older})), state: [state], limit: 1000, 'dry-run': true, ...act});
+    if (!stands(form, all)) return;
     const records = answer.lines.filter(line => line.id);
     const sum = answer.lines.find(line => line.found !== undefined);
     say(answer.why);
@@ -433,8 +441,9 @@ function drawMany() {
       place.replaceChildren();
       fill(place, show(records, 'result', 'Result'));
     };
-    fill(place, [h('h2', null, `${number(sum.found)} operations would be resolved${sum.more ? '; there are more' : ''}`),
-      sum.found ? h('form', {onsubmit: go, id: 'confirm'}, field(`Type ${sum.found} to confirm`, 'sign', {size: 4, required: true}), h('button', {class: 'main'}, `Resolve ${number(sum.found)} as ${session.who}`)) : null,
+    const becomes = `${BECOMES[all.act]}${act.complete === undefined ? '' : ` with status ${act.complete}`}`;
+    fill(place, [h('h2', null, `${number(sum.found)} operations would be resolved as ${becomes}${sum.more ? '; there are more' : ''}`),
+      sum.found ? h('form', {onsubmit: go, id: 'confirm'}, field(`Type ${sum.found} to confirm`, 'sign', {size: 4, required: true}), h('button', {class: 'main'}, `Resolve ${number(sum.found)} as ${becomes}`)) : null,
       show(records, 'would_be', 'Would be')]);
   };
   put(h('h1', null, 'Resolve many'), h('p', {class: 'quiet'}, 'First they are listed; then you confirm. What runs, or has changed meanwhile, is passed over. At most 1000 at a time.'),
@@ -487,12 +496,15 @@ function queueOf(dead, queue) {
   let asked = null;
   const look = async event => {
     event.preventDefault();
-    const {all, ...rest} = said(event.target);
+    const form = event.target;
+    const words = said(form);
+    const {all, ...rest} = words;
     asked = {queue, ...rest, ...(all ? {all: true} : {})};
-    const button = event.target.querySelector('button');
+    const button = form.querySelector('button');
     button.disabled = true;
     const answer = await api('letters', asked);
     button.disabled = false;
+    if (!stands(form, words)) return;
     const letters = answer.lines.filter(line => line.put_back !== undefined);
     say(answer.why);
     place.replaceChildren();

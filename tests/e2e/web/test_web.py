@@ -134,6 +134,17 @@ def resolve(page, act, sign, **fields):
     page.click("#resolve button")
 
 
+def hold(page):
+    """Answers wait for release() from now on."""
+    page.js("window.whole = window.whole || api; window.held = []; api = async (...words) => {"
+            "const got = await whole(...words); await new Promise(go => held.push(go)); return got }")
+
+
+def release(page):
+    """What was held is there, and the page has done what it does with it."""
+    page.js("api = whole; held.forEach(go => go()); new Promise(done => setTimeout(done))")
+
+
 # ---- views --------------------------------------------------------------------------------
 
 
@@ -227,6 +238,16 @@ def test_dead_letters_are_shown_and_put_back(hapax, kept, visit, folder):
     assert FOREIGN in text and "number 3" in text and "mismatch" in text and "secret" not in text
     assert "undefined" not in text, text
     assert "guest:guest" not in page.js("document.documentElement.outerHTML") and not page.js("window.hacked")
+    back.dead.wait_ready(4)
+    hold(page)
+    page.click("main section form button")
+    page.wait("held.length")
+    page.set("[name=key]", "another")
+    release(page)  # of letters that the form does not ask for any more
+    assert page.js("!document.querySelector('.letters') && !document.querySelector('[name=sign]')")
+    page.set("[name=key]", "")
+    page.click("main section form button")
+    page.wait("document.querySelectorAll('.letters tbody tr').length === 4")
     back.dead.wait_ready(4)
     page.set("[name=sign]", "put back")
     page.click("[aria-label='Put back'] button")
@@ -337,6 +358,23 @@ def test_many_are_listed_before_they_are_resolved(hapax, kept, web, visit):
     page.shows("120 resolved by ann; 1 passed over")
     left = hapax("list", "--state", "unknown", "--store", kept, "--json").lines
     assert {record["id"] for record in left} == {id_of(hapax, kept, "later"), id_of(hapax, kept, "m7")}
+
+
+def test_a_form_that_was_changed_while_it_was_listed_confirms_nothing(hapax, kept, web, visit):
+    """What would be confirmed is what the form says, and stands in the heading and on the button."""
+    page = visit(web, "ann:pw2")
+    page.press("3")
+    page.shows("First they are listed")
+    page.set("#many [name=act]", "fail")
+    hold(page)
+    page.click("#many button")
+    page.wait("held.length")
+    page.set("#many [name=act]", "complete")
+    release(page)
+    assert page.js("!document.getElementById('confirm')"), page.text()
+    page.click("#many button")
+    page.shows("1 operations would be resolved as completed with status 200")
+    assert page.js("document.querySelector('#confirm button').textContent") == "Resolve 1 as completed with status 200"
 
 
 # ---- what strangers can do ------------------------------------------------------------------
