@@ -87,32 +87,49 @@ enum cli_exit outbox_list(const struct cli_args *args, const char *uri, int64_t 
     return exit;
 }
 
+static void print_put_back(const struct cli_args *args, int64_t total, bool at_least)
+{
+    struct json json;
+
+    if (args->json) {
+        json_begin_at(&json, args->out);
+        json_number(&json, "put_back", total);
+        json_bool(&json, "at_least", at_least);
+        json_end(&json);
+    } else {
+        printf("put back: %s%" PRId64 "\n", at_least ? "at least " : "", total);
+    }
+}
+
+static enum cli_exit put_all_back(struct hapax__outbox *outbox, const struct cli_args *args,
+                                  const char *key)
+{
+    int64_t after = 0, count, total = 0;
+    enum hapax_error error;
+    bool at_least = false;
+
+    do {
+        count = 0;
+        error = hapax__outbox_put_back(outbox, key, &after, &count);
+        total += count;
+        at_least |= outbox->lost;
+    } while (error == HAPAX_ERR_NONE && after > 0);
+    if (error == HAPAX_ERR_NONE || total > 0 || at_least)
+        print_put_back(args, total, at_least);
+    if (error == HAPAX_ERR_UNAVAILABLE && total > 0) /* "surely not" is true of the rest alone */
+        error = HAPAX_ERR_INDETERMINATE;
+    if (error != HAPAX_ERR_NONE)
+        return cli_store_failed(args, error, outbox->link.text);
+    return total > 0 || at_least || !key ? CLI_DONE : CLI_NO;
+}
+
 enum cli_exit outbox_put_back(const struct cli_args *args, const char *uri, const char *key)
 {
     struct hapax__outbox outbox;
     enum cli_exit exit = open_outbox(&outbox, args, uri);
-    int64_t after = 0, count, total = 0;
-    struct json json;
 
-    while (exit == CLI_DONE) {
-        enum hapax_error error = hapax__outbox_put_back(&outbox, key, &after, &count);
-
-        if (error != HAPAX_ERR_NONE)
-            exit = cli_store_failed(args, error, outbox.link.text);
-        else
-            total += count;
-        if (after == 0)
-            break;
-    }
+    if (exit == CLI_DONE)
+        exit = put_all_back(&outbox, args, key);
     hapax__outbox_close(&outbox);
-    if (exit != CLI_DONE)
-        return exit;
-    if (args->json) {
-        json_begin_at(&json, args->out);
-        json_number(&json, "put_back", total);
-        json_end(&json);
-    } else {
-        printf("put back: %" PRId64 "\n", total);
-    }
-    return total > 0 || !key ? CLI_DONE : CLI_NO;
+    return exit;
 }

@@ -10,7 +10,8 @@
 /* Lists the messages that were put aside; `limit` at most. */
 enum cli_exit outbox_list(const struct cli_args *args, const char *uri, int64_t limit);
 
-/* Lets them be published after all: all of them, or those of a key. */
+/* Lets them be published after all: all of them, or those of a key. Prints how many, also where it
+ * fails behind the first ones; "at least" so many where an answer was lost. */
 enum cli_exit outbox_put_back(const struct cli_args *args, const char *uri, const char *key);
 
 #endif

@@ -38,31 +38,35 @@ void hapax__outbox_close(struct hapax__outbox *outbox)
     free(outbox->out.bytes);
 }
 
-/* Runs a statement. Runs it once more if the idle connection had ended meanwhile: statements can be
- * repeated. */
+/* Runs a statement, and again where its answer is lost or it was rolled back for the sake of
+ * others, until its time is over: statements can be repeated. */
 static enum hapax_error ask(struct hapax__outbox *outbox, const char *sql, PGresult **rows)
 {
     int64_t deadline_us = hapax__monotonic_us() + outbox->link.uri.timeout_ms * US_PER_MS;
     struct hapax__pg_params params;
+    enum hapax_error error;
+    bool again;
 
+    outbox->lost = false;
     if (!hapax__pg_out_params(&outbox->out, &params)) {
         (void)hapax__fail(outbox->link.text, HAPAX_ERR_NOMEM, "postgres: out of memory");
         return HAPAX_ERR_NOMEM;
     }
-    for (;;) {
-        enum hapax_error error = hapax__pg_connect(&outbox->link, deadline_us, true);
+    do {
         enum hapax__pg_end end;
 
+        error = hapax__pg_connect(&outbox->link, deadline_us, true);
         if (error != HAPAX_ERR_NONE)
-            return error;
+            break;
         end = hapax__pg_exec(&outbox->link, sql, &params, deadline_us, rows);
         if (end == HAPAX__PG_DONE)
             return HAPAX_ERR_NONE;
-        if (end == HAPAX__PG_ROLLED_BACK && !hapax__pg_transient(outbox->link.sqlstate))
-            return hapax__pg_error_of(outbox->link.sqlstate);
-        if (end == HAPAX__PG_LATE || hapax__monotonic_us() >= deadline_us)
-            return HAPAX_ERR_UNAVAILABLE;
-    }
+        outbox->lost |= end != HAPAX__PG_ROLLED_BACK;
+        error = hapax__pg_error_of(outbox->link.sqlstate);
+        again = end == HAPAX__PG_ROLLED_BACK ? hapax__pg_transient(outbox->link.sqlstate)
+                                             : end != HAPAX__PG_LATE;
+    } while (again && hapax__monotonic_us() < deadline_us);
+    return outbox->lost ? HAPAX_ERR_INDETERMINATE : error;
 }
 
 /* The database's functions are of another version, although they name ours: a row makes no

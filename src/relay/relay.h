@@ -22,6 +22,9 @@ struct hapax__outbox {
     struct hapax__pg_link link;
     struct hapax__pg_out out;
     uint8_t relay[16]; /* random: names this relay */
+    /* An answer to the last call's statement was lost. It may have been done then, whatever a
+     * repeat of it says. */
+    bool lost;
 };
 
 /* A row that has ended. */
@@ -38,8 +41,9 @@ struct hapax__outbox_row {
 };
 
 /* The functions of an outbox fail with UNAVAILABLE, REFUSED or UNSUPPORTED (no schema, or another
- * version): outbox->link.text says why. hapax__outbox_open() connects to nobody. A turn can be
- * repeated: a row ends only once. */
+ * version); or with INDETERMINATE, whatever came last, where an answer was lost. outbox->link.text
+ * says why. hapax__outbox_open() connects to nobody. A turn can be repeated: a row ends only
+ * once. */
 enum hapax_error hapax__outbox_open(struct hapax__outbox *outbox, const char *uri,
                                     char text[HAPAX_TEXT_MAX]);
 void hapax__outbox_close(struct hapax__outbox *outbox);
@@ -86,7 +90,8 @@ enum hapax_error hapax__outbox_aside(struct hapax__outbox *outbox, int64_t *afte
                                      size_t *count);
 
 /* Lets rows that were put aside be published after all: those behind *after, at most 1000; with a
- * key, only those of the key. *after: where the next step begins; 0: all are done. */
+ * key, only those of the key. *after: where the next step begins; 0: all are done. *count leaves
+ * out what a try did whose answer was lost (outbox->lost). */
 enum hapax_error hapax__outbox_put_back(struct hapax__outbox *outbox, const char *key,
                                         int64_t *after, int64_t *count);
 

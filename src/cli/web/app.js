@@ -464,7 +464,8 @@ async function drawOutbox() {
     event.preventDefault();
     if (said(event.target).sign !== 'put back') return say('Type: put back');
     const done = await api('redrive');
-    say(done.why || `${number(done.lines[0].put_back)} are published after all.`, done.why ? 'bad' : 'good');
+    const sum = done.lines.find(line => line.put_back !== undefined);
+    say((sum ? `${sum.at_least ? 'At least ' : ''}${number(sum.put_back)} are published after all. ` : '') + done.why, done.why ? 'bad' : 'good');
     if (mine === turn) drawOutbox();
   };
   if (answer.status !== 200) say(answer.why);

@@ -20,13 +20,14 @@ import pytest
 
 import rabbit
 import sqs
-from conftest import HAPAX, PATIENCE, ROOT, end, read_line, wait_until
+from conftest import HAPAX, PATIENCE, ROOT, at_some_pace, end, read_line, wait_until
 from pg import Database
 
 sys.path.insert(0, str(ROOT / "tests/servers"))
 import postgres_server  # noqa: E402
 from collector import Collector  # noqa: E402
 from process import free_port  # noqa: E402
+from proxy import Proxy  # noqa: E402
 
 ROUNDS = int(os.environ.get("HAPAX_RELAY_ROUNDS", 8))
 
@@ -272,6 +273,49 @@ def test_a_refused_one_holds_back_its_aggregate_alone_and_goes_aside(hapax, data
         with late.channel() as channel:
             channel.queue_delete(late.name)
     assert hapax("redrive", "--from", database.uri, "--key", "k-bad").code == 1
+
+
+def put_aside(database, count):
+    database.run("SELECT hapax.publish('nowhere', 'a', 'k') FROM generate_series(1, %s)", count)
+    database.run("UPDATE hapax.outbox SET state = 2, error = 'no such queue'")
+
+
+# The count is that of the repeat; and where no answer comes, nobody can say that nothing was put back.
+def test_a_put_back_whose_answer_is_lost_says_at_least(hapax, database):
+    put_aside(database, 3)
+    with Proxy(database.server.port) as proxy:
+        words = ("redrive", "--json", "--key", "k", "--from")
+        rule = proxy.cut("reply", containing=b"outbox_put_back")
+        done = hapax(*words, database.server.uri(database.name, port=proxy.port, timeout="20s"))
+        assert rule.fired.wait(PATIENCE) and (done.code, done.json) == (0, {"put_back": 0, "at_least": True}), done.err
+        assert waiting(database) == 3
+
+        def never_answered(seconds):
+            put_aside(database, 3)
+            proxy.cut("reply", containing=b"outbox_put_back", times=0)
+            done = hapax(*words, database.server.uri(database.name, port=proxy.port, timeout=f"{seconds}s"))
+            proxy.heal()
+            assert waiting(database) >= 6, done.out
+            told, failure = done.lines
+            assert told == {"put_back": 0, "at_least": True} and failure["error"] == "indeterminate"
+            assert done.code == 3
+
+        at_some_pace(never_answered, 1, 10, 40)
+
+
+# Of 1,500 the first thousand are back; the rest the database refuses, as a full disk would make it.
+def test_what_was_put_back_before_a_failure_is_told(hapax, database):
+    put_aside(database, 1500)
+    database.run("""CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+                    BEGIN RAISE EXCEPTION 'no room' USING ERRCODE = 'disk_full'; END $$;
+                    CREATE TRIGGER refuse BEFORE UPDATE ON hapax.outbox FOR EACH ROW WHEN (OLD.seq > 1000)
+                    EXECUTE FUNCTION refuse()""")
+    done = hapax("redrive", "--json", "--from", database.uri)
+    told, failure = done.lines
+    assert told == {"put_back": 1000, "at_least": False} and waiting(database) == 1000
+    assert (done.code, failure["error"]) == (3, "indeterminate") and "no room" in failure["text"]
+    shown = hapax("redrive", "--from", database.uri, "--key", "other")
+    assert (shown.code, shown.out) == (1, "put back: 0\n")
 
 
 def test_each_row_aside_shows_its_own_error(hapax, database):
