@@ -428,7 +428,8 @@ HAPAX_API enum hapax_error hapax_store_rights(const char *uri, const char *use, 
                                               bool print, hapax_say *say, void *arg,
                                               char text[HAPAX_TEXT_MAX]);
 
-/* A URI as logs may show it: with *** for each password in it. Cut to fit. */
+/* A URI as logs may show it: with *** for each password in it, and for what may be one. Cut to
+ * fit. */
 HAPAX_API void hapax_store_shown(char out[HAPAX_TEXT_MAX], const char *uri);
 
 /* Syncs what is not synced yet and releases the handle. NULL is fine. */

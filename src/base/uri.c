@@ -383,12 +383,13 @@ static bool is_local(const char *uri)
 static const char *find_password(const char *at, const char **end)
 {
     const char *next = at + 1, *slashes, *colon, *sign;
-    bool redis;
+    bool lone;
 
     while (*next != '\0' && !((next[-1] == ',' || next[-1] == '+') && begins_uri(next)))
         next++;
     slashes = memmem(at, (size_t)(next - at), "://", 3);
-    redis = slashes && memmem(at, (size_t)(slashes - at), "redis", 5);
+    lone = slashes && (memmem(at, (size_t)(slashes - at), "redis", 5) ||
+                       memmem(at, (size_t)(slashes - at), "http", 4));
     if (slashes)
         at = slashes + 3;
     colon = memchr(at, ':', (size_t)(next - at));
@@ -396,7 +397,7 @@ static const char *find_password(const char *at, const char **end)
     *end = sign;
     if (sign && colon && colon < sign)
         return colon + 1;
-    return sign && redis ? at : NULL; /* redis-cli takes a lone word for the password */
+    return sign && lone ? at : NULL; /* redis-cli takes a lone word for the password */
 }
 
 /* Whether the value of a parameter that is a password begins here. */
@@ -431,6 +432,34 @@ void hapax_store_shown(char out[HAPAX_TEXT_MAX], const char *uri)
         }
     }
     out[n] = '\0';
+}
+
+/* Hides first and cuts then, since a password may have a '?' in it. Another parameter may be a
+ * secret, as Kafka's properties are, or a token of a handler's. */
+void hapax__uri_shown(char out[HAPAX_TEXT_MAX], const char *uri)
+{
+    const char *query = strchr(uri, '?'), *sign = strrchr(uri, '@');
+    struct hapax__uri_parameter parameter;
+    size_t len = strcspn(uri, ":/?@");
+    char by = '?';
+
+    if (!query || !sign || sign < query)
+        hapax_store_shown(out, uri);
+    else
+        (void)snprintf(out, HAPAX_TEXT_MAX, "%.*s***",
+                       hapax__text_begins(uri + len, "://") ? (int)len + 3 : 0, uri);
+    len = strcspn(out, "?&"); /* the '?' may be hidden */
+    out[len] = '\0';
+    query = query ? query + 1 : "";
+    while (hapax__uri_parameter(&parameter, &query)) {
+        if (parameter.name_len != 5 ||
+            (memcmp(parameter.name, "queue", 5) != 0 && memcmp(parameter.name, "group", 5) != 0))
+            continue;
+        (void)snprintf(out + len, HAPAX_TEXT_MAX - len, "%c%.5s=%.*s", by, parameter.name,
+                       (int)parameter.value_len, parameter.value);
+        len = strlen(out);
+        by = '&';
+    }
 }
 
 bool hapax__host_is_near(const char *host, size_t len)

@@ -118,6 +118,11 @@ HAPAX__SHARED enum hapax_error hapax__uri_tls_check(const struct hapax__uri_read
         "tls_verify", HAPAX__URI_SWITCH, HAPAX__URI_FIELD(type, tls_verify)                        \
     }
 
+/* The URI of a queue or topic, or a URL, as people may see it: as hapax_store_shown() does, and of
+ * its parameters with the queue and the group alone. Where a '@' stands behind a '?', either may be
+ * of a password: then nothing else is left but the scheme. */
+void hapax__uri_shown(char out[HAPAX_TEXT_MAX], const char *uri);
+
 /* Whether a Redis URI begins here. */
 bool hapax__uri_is_redis(const char *at);
 

@@ -225,10 +225,6 @@ enum cli_exit cli_open(struct hapax_store **out, const struct cli_args *args,
 /* Closes what cli_open() gave, but not a store that was lent. */
 void cli_close(const struct cli_args *args, struct hapax_store *store);
 
-/* The URI of a queue or topic, or the URL of a handler, as people may see it: without passwords,
- * and of its parameters with the queue and the group alone. */
-void cli_source_shown(char out[HAPAX_TEXT_MAX], const char *uri);
-
 /* The folder of an embedded store. False: the URI is of another store, or its path is too long. */
 bool cli_embedded_path(char path[PATH_MAX], const char *uri);
 

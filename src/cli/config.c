@@ -8,6 +8,7 @@
 #include "print.h"
 
 #include "base/span.h"
+#include "base/uri.h"
 #include "broker/source.h"
 #include "core/policy.h"
 
@@ -82,12 +83,12 @@ static void show(char out[VALUE_MAX], const char *uri)
         space = strchr(space + 1, ' ');
     if (space) {
         (void)snprintf(first, sizeof(first), "%.*s", (int)(space - uri), uri);
-        cli_source_shown(shown, first);
+        hapax__uri_shown(shown, first);
         len = (size_t)snprintf(out, VALUE_MAX, "%s ", shown);
         uri = space + 1;
     }
     if (hapax__source_type_of(uri) || hapax__text_begins(uri, "http"))
-        cli_source_shown(shown, uri);
+        hapax__uri_shown(shown, uri);
     else
         hapax_store_shown(shown, uri);
     (void)snprintf(out + len, VALUE_MAX - len, "%s", shown);

@@ -15,6 +15,7 @@
 
 #include "base/span.h"
 #include "base/units.h"
+#include "base/uri.h"
 #include "broker/seam.h"
 #include "broker/source.h"
 #include "door/call.h"
@@ -298,8 +299,8 @@ static enum cli_exit read_settings(struct consuming *consuming)
     error = hapax_consumer_check(consumer, text);
     if (error != HAPAX_ERR_NONE)
         return refused(args, error, text);
-    cli_source_shown(consuming->from, args->from);
-    cli_source_shown(consuming->to, args->to);
+    hapax__uri_shown(consuming->from, args->from);
+    hapax__uri_shown(consuming->to, args->to);
     return open_post(consuming);
 }
 

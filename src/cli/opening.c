@@ -28,7 +28,6 @@
 #include "store/seal.h"
 #include "store/types.h"
 
-#define SHOWN_MAX     2048u
 #define STORE_WAIT_MS 1000 /* between two tries to open a store that is away */
 
 /* ---- failures ------------------------------------------------------------------------ */
@@ -752,28 +751,4 @@ enum cli_exit cli_traces_open(struct hapax__traces **out, const struct cli_args 
     enum hapax_error error = hapax__traces_open(out, &settings, text);
 
     return error == HAPAX_ERR_NONE ? CLI_DONE : cli_fail(args, CLI_USAGE, error, "%s", text);
-}
-
-/* Another parameter may be a secret, as Kafka's properties are, or a token of a handler's. */
-void cli_source_shown(char out[HAPAX_TEXT_MAX], const char *uri)
-{
-    struct hapax__uri_parameter parameter;
-    const char *query = strchr(uri, '?');
-    char shown[SHOWN_MAX];
-    size_t len = query ? (size_t)(query - uri) : strlen(uri);
-    char by = '?';
-
-    (void)snprintf(shown, sizeof(shown), "%.*s", (int)(len < SHOWN_MAX ? len : SHOWN_MAX), uri);
-    len = strlen(shown);
-    query = query ? query + 1 : "";
-    while (hapax__uri_parameter(&parameter, &query)) {
-        if (parameter.name_len != 5 ||
-            (memcmp(parameter.name, "queue", 5) != 0 && memcmp(parameter.name, "group", 5) != 0))
-            continue;
-        if (parameter.value_len < SHOWN_MAX && len + parameter.value_len + 8 < SHOWN_MAX)
-            len += (size_t)snprintf(shown + len, SHOWN_MAX - len, "%c%.5s=%.*s", by, parameter.name,
-                                    (int)parameter.value_len, parameter.value);
-        by = '&';
-    }
-    hapax_store_shown(out, shown);
 }

@@ -5,6 +5,7 @@
  */
 #include "cli.h"
 
+#include "base/uri.h"
 #include "metrics.h"
 #include "print.h"
 #include "relay/metrics.h"
@@ -84,7 +85,7 @@ static void say_ready(const struct relay_args *args, uint16_t port)
     struct json json;
 
     hapax_store_shown(from, args->from);
-    cli_source_shown(to, args->to);
+    hapax__uri_shown(to, args->to);
     if (args->args.json) {
         json_begin(&json);
         json_text(&json, "relaying", from);

@@ -9,6 +9,7 @@
 #include "report.h"
 
 #include "base/clock.h"
+#include "base/uri.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -66,7 +67,7 @@ static void put_door(const struct watch *watch)
     put_number(watch_within(watch, 0.5), 1000, "ms");
     put_number(watch_within(watch, 0.99), 1000, "ms");
     put_number(in_hand, 1, "");
-    hapax_store_shown(shown, watch->url);
+    hapax__uri_shown(shown, watch->url);
     (void)fputs("  ", stdout);
     print_text(stdout, hapax_str(shown), false, 0);
     if (!watch->up)

@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/span.h"
 #include "base/time.h"
+#include "base/uri.h"
 #include "print.h"
 
 #include <curl/curl.h>
@@ -286,12 +287,15 @@ static void keep_point(struct watch *watch)
 enum hapax_error watch_open(struct watch *watch, const char *url, bool keep,
                             char text[HAPAX_TEXT_MAX])
 {
+    char shown[HAPAX_TEXT_MAX];
     CURL *curl;
 
     *watch = (struct watch){.url = url};
-    if (!hapax__text_begins(url, "http://") && !hapax__text_begins(url, "https://"))
+    if (!hapax__text_begins(url, "http://") && !hapax__text_begins(url, "https://")) {
+        hapax__uri_shown(shown, url);
         return hapax__fail(text, HAPAX_ERR_INVALID,
-                           "--watch \"%.100s\" is not http://HOST:PORT/metrics", url);
+                           "--watch \"%.100s\" is not http://HOST:PORT/metrics", shown);
+    }
     (void)snprintf(watch->text, sizeof(watch->text), "not read yet");
     curl = curl_easy_init();
     if (keep)
@@ -428,7 +432,7 @@ void watch_members(struct json *json, const struct watch *watch, bool points, in
 {
     char shown[HAPAX_TEXT_MAX];
 
-    hapax_store_shown(shown, watch->url);
+    hapax__uri_shown(shown, watch->url);
     json_text(json, "url", shown);
     json_bool(json, "up", watch->up);
     if (!watch->up)

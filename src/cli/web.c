@@ -11,6 +11,7 @@
 #include "audit.h"
 
 #include "base/time.h"
+#include "base/uri.h"
 #include "broker/sink.h"
 #include "broker/source.h"
 #include "http/listen.h"
@@ -125,8 +126,8 @@ static enum cli_exit read_dead(struct web_letters *letters, const struct cli_arg
         return cli_fail(args, CLI_USAGE, HAPAX_ERR_UNSUPPORTED,
                         "--dead has a URI of no scheme known here: amqp://, amqps://, kafka:// or "
                         "sqs://");
-    cli_source_shown(letters->from_shown, letters->from);
-    cli_source_shown(letters->to_shown, letters->to);
+    hapax__uri_shown(letters->from_shown, letters->from);
+    hapax__uri_shown(letters->to_shown, letters->to);
     return CLI_DONE;
 }
 

@@ -19,6 +19,7 @@
 #include "base/span.h"
 #include "base/thread.h"
 #include "base/time.h"
+#include "base/uri.h"
 #include "event.h"
 #include "otlp.h"
 #include "prometheus.h"
@@ -349,6 +350,7 @@ static bool is_off(void)
 static enum hapax_error set_url(struct hapax__traces *traces, const char *given,
                                 char text[HAPAX_TEXT_MAX])
 {
+    char shown[HAPAX_TEXT_MAX];
     const char *url = given, *path = "", *host;
 
     if (!url && !is_off())
@@ -364,9 +366,11 @@ static enum hapax_error set_url(struct hapax__traces *traces, const char *given,
     if (*path && url[strlen(url) - 1] == '/')
         path++;
     if ((!hapax__text_begins(url, "http://") && !hapax__text_begins(url, "https://")) || !*host ||
-        strlen(url) + strlen(path) >= URL_MAX)
+        strlen(url) + strlen(path) >= URL_MAX) {
+        hapax__uri_shown(shown, url);
         return hapax__fail(text, HAPAX_ERR_INVALID,
-                           "traces go to http://HOST:PORT or https://…, not to \"%.100s\"", url);
+                           "traces go to http://HOST:PORT or https://…, not to \"%.100s\"", shown);
+    }
     memcpy(mempcpy(traces->url, url, strlen(url)), path, strlen(path));
     return HAPAX_ERR_NONE;
 }

@@ -71,6 +71,7 @@ static const struct {
     {"redis://hush@h", "redis://***@h"},
     {"redis://:@h", "redis://:@h"},
     {"postgres://u@h/d", "postgres://u@h/d"},
+    {"https://hush@h/x", "https://***@h/x"},
     {"rocksdb:/srv/a:b@c", "rocksdb:/srv/a:b@c"},
     {"unix:/run/a:b@c.sock", "unix:/run/a:b@c.sock"},
     {"redis+cluster://u:hush@a:1,b:2", "redis+cluster://u:***@a:1,b:2"},
@@ -125,6 +126,33 @@ CASE(passwords_are_hidden)
     }
 }
 
+/* What is not a login, the queue or the group is not shown, and of a password nothing is. */
+CASE(of_a_source_the_queue_and_the_group_are_shown)
+{
+    static const struct {
+        const char *uri, *shown;
+    } rows[] = {
+        {"amqp://u@mq/v?queue=q", "amqp://u@mq/v?queue=q"},
+        {"amqp://u:hush@mq/?x=hush&queue=q", "amqp://u:***@mq/?queue=q"},
+        {"kafka://a:1,b:2/t?group=g&sasl.password=hush", "kafka://a:1,b:2/t?group=g"},
+        {"sqs://eu/q?queue=a&group=b", "sqs://eu/q?queue=a&group=b"},
+        {"http://api:9/x?token=hush", "http://api:9/x"},
+        {"https://hush@api/x?token=hush", "https://***@api/x"},
+        {"http://api/password=hu?sh&token=hush", "http://api/password=***"},
+        {"amqp://mq:1/?queue=q@eu", "amqp://***?queue=q@eu"},
+        {"http://api:9/x?mail=a@hush", "http://***"},
+        {"amqp://u:hu?sh@mq/", "amqp://***"},
+        {"amqp://hu?sh://u@mq", "amqp://***"},
+        {"u:hu?sh@mq", "***"},
+    };
+    char out[HAPAX_TEXT_MAX];
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        hapax__uri_shown(out, rows[i].uri);
+        assert_string_equal(out, rows[i].shown);
+    }
+}
+
 /* A URI that is too long is cut, and never inside of what hides a password. */
 CASE(a_long_uri_is_cut)
 {
@@ -143,5 +171,10 @@ CASE(a_long_uri_is_cut)
         assert_null(strstr(out, "sh"));
         if (strlen(uri) < 200)
             assert_non_null(strstr(out, "?password=***"));
+        snprintf(uri + n, sizeof(uri) - n, ":hush@h?queue=q");
+        hapax__uri_shown(out, uri);
+        assert_null(strstr(out, "hu"));
+        if (strlen(uri) < 200)
+            assert_non_null(strstr(out, "?queue=q"));
     }
 }

@@ -11,7 +11,7 @@ let session = null;
 let view = 'now';       // what the address says: now, operations, many, outbox, dead, op
 let turn = 0;           // counts the views: an answer for a view that was left is dropped
 let timer = 0;
-const points = new Map(); // of a door, by its URL: an hour of rates
+const points = new Map(); // of a door, by its place: an hour of rates
 const list = {filter: {state: ['unknown', 'started', 'failed']}, cursors: ['start'], at: 0};
 let find = false;        // the next list has its cursor where a key is typed
 let found = null;       // an operation that was found by its key: how it was asked for
@@ -172,8 +172,8 @@ function figure({name, value}) {
     h('b', {class: INCIDENTS[name] ? 'bad' : null}, amount(name, value)));
 }
 
-function door(watch) {
-  const history = points.get(watch.url) || [];
+function door(watch, place) {
+  const history = points.get(place) || [];
   const rate = name => (watch.answers.find(a => a.answer === name) || {}).rate;
   const others = watch.answers.filter(a => !['fresh', 'replay'].includes(a.answer) && a.rate > 0);
   const figures = watch.figures.filter(f => (INCIDENTS[f.name] ? INCIDENTS[f.name](f.value) : f.value > 0 || /in_flight|in_hand|lag$|replicas$/.test(f.name)));
@@ -196,8 +196,8 @@ async function drawNow() {
   if (mine !== turn) return;
   if (!answer.lines.length) return say(answer.why);
   const now = answer.lines[0];
-  for (const watch of now.watch)
-    points.set(watch.url, (points.get(watch.url) || []).concat(watch.points).slice(-720));
+  for (const [place, watch] of now.watch.entries()) // two URLs may differ in what is not shown
+    points.set(place, (points.get(place) || []).concat(watch.points).slice(-720));
   say('');
   document.title = now.totals && now.totals[0].count ? `${now.totals[0].count} unknown · Hapax` : 'Hapax';
   put(h('h1', null, 'Now'),

@@ -376,6 +376,8 @@ def test_rows_with_headers_that_would_close_the_channel_are_published(hapax, dat
     (["--from", "postgres://localhost/x", "--to", "smtp://localhost"], "no broker"),
     (["--from", "redis://localhost", "--to", "amqp://localhost"], "postgres"),
     (["--from", "postgres://localhost/x", "--to", "amqp://localhost", "--batch", "1001"], "--batch"),
+    (["--from", "postgres://localhost/x", "--to", "amqp://localhost", "--traces", "ftp://u:hush@x?token=hush"],
+     'not to "ftp://u:***@x"'),
 ])
 def test_bad_settings_are_named(hapax, words, what):
     done = hapax("relay", *words)

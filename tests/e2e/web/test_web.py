@@ -645,6 +645,18 @@ def test_top_prints_once_what_the_page_shows(hapax, kept, folder):
         assert hapax("top", "--once", "--store", f"redis://127.0.0.1:{nobody.getsockname()[1]}?timeout=200ms").code == 3
 
 
+def test_a_watched_url_is_shown_without_its_secrets(hapax, kept):
+    for url in "http://hush@127.0.0.1:1/m?token=hush", "http://u:hush@127.0.0.1:1/m", "http://u:hu?sh@127.0.0.1:1/m":
+        web = Web(hapax, kept, "--watch", url)
+        body = web.post("now", {})[2]
+        top = hapax("top", "--store", kept, "--once", "--watch", url).out
+        for text in body, top:
+            assert "***" in text and not any(part in text for part in ("hush", "hu?", "sh@")), text
+        assert end(web.process) == 0
+    refused = hapax("web", "--store", "memory:", "--watch", "ftp://u:hush@h?token=hush")
+    assert refused.code == 2 and '"ftp://u:***@h" is not http://' in refused.err
+
+
 def test_a_list_in_pages_has_all_of_them_once(hapax, kept):
     after, ids = "start", []
     while after:
