@@ -10,6 +10,7 @@
 #include "json/write.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -164,6 +165,10 @@ void json_unsigned(struct json *json, const char *name, uint64_t value)
 
 void json_decimal(struct json *json, const char *name, double value)
 {
+    if (!isfinite(value)) {
+        json_null(json, name);
+        return;
+    }
     put_name(json, name, "");
     fprintf(json->to, "%.3f", value);
 }

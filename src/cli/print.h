@@ -44,7 +44,8 @@ void json_bytes(struct json *json, const char *name, struct hapax_span value);
 void json_hex(struct json *json, const char *name, const uint8_t bytes[32]);
 void json_number(struct json *json, const char *name, int64_t value);
 void json_unsigned(struct json *json, const char *name, uint64_t value);
-void json_decimal(struct json *json, const char *name, double value); /* with 3 digits */
+/* With 3 digits; null where the value is not finite. */
+void json_decimal(struct json *json, const char *name, double value);
 void json_bool(struct json *json, const char *name, bool value);
 void json_null(struct json *json, const char *name);
 

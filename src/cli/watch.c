@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A page is foreign text: at most 1 MiB of it is read, and only the metrics named here are taken.
+ * Each number and each sum is within VALUE_MAX, so what is computed from them is finite.
  * A counter that fell is one of a process that was started anew, and counts from 0.
  */
 #include "watch.h"
@@ -96,9 +97,14 @@ static bool find_label(char out[LABEL_MAX], const char *labels, const char *name
     return true;
 }
 
+static double bound(double value)
+{
+    return value > VALUE_MAX ? VALUE_MAX : value < -VALUE_MAX ? -VALUE_MAX : value;
+}
+
 static void add(double *to, double value)
 {
-    *to = (*to < 0 ? 0 : *to) + value;
+    *to = bound((*to < 0 ? 0 : *to) + value);
 }
 
 static void take_figure(double *to, double value, bool least)
@@ -106,7 +112,7 @@ static void take_figure(double *to, double value, bool least)
     if (isnan(*to))
         *to = value;
     else if (!least)
-        *to += value;
+        *to = bound(*to + value);
     else if (value < *to)
         *to = value;
 }
@@ -131,11 +137,11 @@ static void take_bucket(struct watch_times *to, const char *labels, double value
     if (!find_label(le, labels, "le=\""))
         return;
     most = strtod(le, NULL);
-    if (!(most >= 0)) /* no number, too */
+    if (!(most >= 0) || (most > VALUE_MAX && !isinf(most))) /* no number, too */
         return;
     for (uint32_t i = 0; i < to->n; i++)
         if (to->most[i] == most) {
-            to->count[i] += value;
+            to->count[i] = bound(to->count[i] + value);
             return;
         }
     if (to->n == WATCH_BUCKETS || (to->n > 0 && most < to->most[to->n - 1]))

@@ -3,6 +3,7 @@ import base64
 import contextlib
 import http.client
 import http.server
+import itertools
 import json
 import os
 import re
@@ -14,7 +15,7 @@ import time
 import pika
 import pytest
 import rabbit
-from conftest import end, read_line
+from conftest import end, read_line, wait_until
 from process import PATIENCE
 from sql_database import ask
 
@@ -554,6 +555,45 @@ def test_wrong_passwords_hold_up_nobody_who_is_logged_in(web):
     for thread in threads:
         thread.join()
     assert set(statuses) == {401, 429}
+
+
+@contextlib.contextmanager
+def serving(lines):
+    """A page whose lines are asked for by its path; its URL."""
+    class Page(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write("\n".join(lines(self.path)).encode())
+
+        def log_message(self, *args):
+            pass
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Page)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_numbers_of_a_page_are_foreign_text(hapax, kept):
+    """Whatever a watched page counts, each answer is JSON, and a sum stays within its bound."""
+    reads = itertools.count(1)
+
+    def lines(_):
+        read = next(reads)
+        return [*(f'hapax_handler_seconds_bucket{{le="{le}"}} {read}e16' for le in ("1e308", "+Inf")),
+                *['hapax_answers_total{answer="fresh"} 1e18', "hapax_in_flight 1e18", "hapax_lost_total -1e18",
+                  f'hapax_store_seconds_bucket{{le="1"}} {read}e17'] * 20]
+
+    with serving(lines) as url:
+        web = Web(hapax, kept, "--watch", url + "/")
+        wait_until(lambda: "p99_ms" in web.post("now", {})[2], "two readings")
+        watch, = json.loads(web.post("now", {})[2])["watch"]
+        assert [answer["total"] for answer in watch["answers"]] == [10**18]
+        assert {f["name"]: f["value"] for f in watch["figures"]} == {"in_flight": 1e18, "lost_total": -1e18}
+        assert [time["name"] for time in watch["times"]] == ["handler_seconds", "store_seconds"] and watch["points"]
+        assert end(web.process) == 0
 
 
 def test_now_says_all_is_well_only_where_all_was_counted(hapax, store, visit):
