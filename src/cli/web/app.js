@@ -474,6 +474,7 @@ async function drawOutbox() {
       h('thead', null, h('tr', null, ['Seq', 'Aside for', 'Tries', 'Size', 'Topic', 'Aggregate', 'Error'].map(name => h('th', null, name)))),
       h('tbody', null, answer.lines.map(row => h('tr', null, h('td', null, row.seq), h('td', null, age(now - row.ended_us)), h('td', null, row.tries), h('td', null, number(row.size)),
         h('td', null, text(row, 'topic')), h('td', null, text(row, 'aggregate')), h('td', {class: 'what'}, text(row, 'error'))))))) : h('p', {class: 'card good'}, 'None was put aside.'),
+    answer.lines.length >= 200 ? h('p', {class: 'quiet'}, 'The first 200. There may be more, and all of them are put back.') : null,
     answer.lines.length && session.may_resolve ? h('form', {onsubmit: back, class: 'row'}, field('Type put back to publish all of them', 'sign', {required: true}), h('button', {class: 'main'}, 'Put back')) : null);
 }
 

@@ -196,10 +196,15 @@ def test_what_a_relay_put_aside_is_shown_and_put_back(hapax, db, visit, folder):
     page = visit(web, headers={"X-User": "zoe"})
     page.press("4")
     page.shows("no such queue")
-    assert FOREIGN in page.text() and "secret-key" not in page.text()
+    assert FOREIGN in page.text() and "secret-key" not in page.text() and "first 200" not in page.text()
+    ask(conn, "SELECT hapax.publish('nowhere', 'a', 'k') FROM generate_series(1, 200)")
+    ask(conn, "UPDATE hapax.outbox SET state = 2")
+    page.press("r")
+    page.shows("The first 200. There may be more, and all of them are put back.")
     page.set("[name=sign]", "put back")
     page.click("form button")
     page.shows("None was put aside")
+    assert "201 are published after all." in page.text()
     assert hapax("list", "--outbox", "--store", uri).out == "" and not page.js("window.hacked")
     acts = [json.loads(line) for line in (folder / "audit").read_text().splitlines()]
     assert [(a["by"], a["act"], a["end"]) for a in acts] == [("zoe", "put back", "asked"), ("zoe", "put back", "ok")]
