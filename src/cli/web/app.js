@@ -494,7 +494,7 @@ function lettersTable(letters, now) {
 // The dead letters of a pair of --dead: listed when asked, then put back.
 function queueOf(dead, queue) {
   const place = h('div');
-  const name = dead.from.split(/[/=]/).pop();
+  const name = (dead.from.match(/[?&]queue=([^&]*)/) || dead.from.match(/([^/?]*)(?:\?|$)/))[1]; // or the topic's
   let asked = null;
   const look = async event => {
     event.preventDefault();

@@ -281,6 +281,20 @@ def test_dead_letters_are_shown_and_put_back(hapax, kept, visit, folder):
     assert end(web.process) == 0
 
 
+def test_dead_letters_are_confirmed_by_their_queue_or_topic(hapax, kept, visit, folder):
+    pairs = ("kafka://127.0.0.1:1/orders.dead?group=billing kafka://127.0.0.1:1/orders",
+             "amqp://127.0.0.1:1/?queue=a.dead amqp://127.0.0.1:1/?queue=a",
+             "sqs://eu-central-1/b.dead sqs://eu-central-1/b")
+    web = Web(hapax, kept, *(word for pair in pairs for word in ("--dead", pair)), "--allow", "resolve",
+              "--user-header", "X-User", HAPAX_AUDIT_FILE=str(folder / "audit"))
+    page = visit(web, headers={"X-User": "zoe"})
+    page.press("5")
+    page.shows("To look takes")
+    assert page.js("[...document.querySelectorAll('main section form')].map(f => f.getAttribute('aria-label'))") == [
+        "Look at orders.dead", "Look at a.dead", "Look at b.dead"]
+    assert end(web.process) == 0
+
+
 @pytest.mark.ci
 def test_a_look_at_a_broker_that_is_silent_holds_up_nobody(hapax, kept, folder):
     """The store's views go on meanwhile, a second look is told to come again, and SIGTERM ends the first."""
