@@ -58,7 +58,8 @@ static const struct {
                             {"store_replica_silent_seconds", false},
                             {"store_certificate_seconds", true},
                             {"gate_certificate_seconds", true},
-                            {"store_disk_free_bytes", false}};
+                            {"store_disk_free_bytes", false},
+                            {"store_disk_size_bytes", false}};
 
 /* ---- a page ---------------------------------------------------------------------------- */
 

@@ -11,7 +11,7 @@
 #define WATCH_MAX     16u /* pages */
 #define WATCH_ANSWERS 16u /* above any enum hapax_answer_kind */
 #define WATCH_TIMES   5u
-#define WATCH_FIGURES 27u
+#define WATCH_FIGURES 28u
 #define WATCH_BUCKETS 40u
 #define WATCH_POINTS  720u
 

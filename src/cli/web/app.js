@@ -156,9 +156,10 @@ function chart(history) {
   return svg;
 }
 
-// Figures that are shown only while they are an incident, or nearly one (ops/prometheus/hapax.rules.yml).
+// Figures that are shown only while they are an incident, or nearly one (ops/prometheus/hapax.rules.yml). `all`: each by its name.
 const SOON = 14 * 86400;
-const INCIDENTS = {store_dead: v => v > 0, store_clock_ahead_seconds: v => Math.abs(v) > 1, store_disk_free_bytes: v => v < 2 ** 30,
+const INCIDENTS = {store_dead: v => v > 0, store_clock_ahead_seconds: v => Math.abs(v) > 1,
+  store_disk_free_bytes: (v, all) => v < 2 ** 30 && !(v >= all.store_disk_size_bytes / 10), store_disk_size_bytes: () => false,
   store_certificate_seconds: v => v < SOON, gate_certificate_seconds: v => v < SOON};
 
 function amount(name, value) {
@@ -176,7 +177,8 @@ function door(watch, place) {
   const history = points.get(place) || [];
   const rate = name => (watch.answers.find(a => a.answer === name) || {}).rate;
   const others = watch.answers.filter(a => !['fresh', 'replay'].includes(a.answer) && a.rate > 0);
-  const figures = watch.figures.filter(f => (INCIDENTS[f.name] ? INCIDENTS[f.name](f.value) : f.value > 0 || /in_flight|in_hand|lag$|replicas$/.test(f.name)));
+  const all = Object.fromEntries(watch.figures.map(f => [f.name, f.value]));
+  const figures = watch.figures.filter(f => (INCIDENTS[f.name] ? INCIDENTS[f.name](f.value, all) : f.value > 0 || /in_flight|in_hand|lag$|replicas$/.test(f.name)));
   return h('section', {class: 'card'},
     h('div', {class: 'door'}, h('span', null, watch.url), watch.up ? h('b', null, `${number(watch.rate, 1)}/s`) : h('b', {class: 'bad'}, 'down')),
     watch.up ? chart(history) : h('p', {class: 'bad'}, watch.text),

@@ -595,6 +595,24 @@ def serving(lines):
     server.server_close()
 
 
+def test_a_disk_is_marked_by_the_rule_of_hapax_check(hapax, kept, visit):
+    """Under 1 GiB free, and under a tenth where the page says of what; three disks, of which the first has room."""
+    disks = {"/room": (5e8, 2e9), "/full": (1e8, 2e9), "/alone": (5e8, None)}
+
+    def lines(path):
+        free, size = disks[path]
+        return [f"hapax_store_disk_free_bytes {free}", *([f"hapax_store_disk_size_bytes {size}"] if size else [])]
+
+    with serving(lines) as url:
+        web = Web(hapax, kept, *(word for path in disks for word in ("--watch", url + path)))
+        page = visit(web)
+        page.wait("document.querySelectorAll('main section svg').length === 3")
+        assert page.js("[...document.querySelectorAll('main section')].map(s => s.textContent.includes('disk free'))"
+                       ) == [False, True, True]
+        assert "disk size" not in page.text()
+        assert end(web.process) == 0
+
+
 def test_numbers_of_a_page_are_foreign_text(hapax, kept):
     """Whatever a watched page counts, each answer is JSON, and a sum stays within its bound."""
     reads = itertools.count(1)
