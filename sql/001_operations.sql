@@ -12,7 +12,6 @@
 -- costs as much as any other).
 
 CREATE SCHEMA IF NOT EXISTS hapax;
-COMMENT ON SCHEMA hapax IS 'Hapax: each logical request takes effect once';
 
 CREATE TABLE IF NOT EXISTS hapax.schema_version (
     version integer PRIMARY KEY,

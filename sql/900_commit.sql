@@ -76,6 +76,10 @@ BEGIN
 END
 $$;
 
+-- Whose functions these are: hapax init and hapax check compare the digest (tools/embed.py) with
+-- that of their own script. An earlier script gives this comment without one.
+COMMENT ON SCHEMA hapax IS 'Hapax: each logical request takes effect once; script @DIGEST@';
+
 INSERT INTO hapax.schema_version (version) VALUES (1), (2), (3), (4), (5), (6)
     ON CONFLICT DO NOTHING;
 COMMIT;

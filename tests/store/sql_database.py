@@ -1,6 +1,7 @@
 """A database with the schema of sql/ in it, the calls of the tests there, and their fixtures (tests/conftest.py)."""
 import concurrent.futures
 import contextlib
+import hashlib
 import os
 import pathlib
 import struct
@@ -15,7 +16,8 @@ sys.path.insert(0, str(ROOT / "tests/servers"))
 import postgres_server  # noqa: E402
 from process import wait_for  # noqa: E402
 
-SCRIPT = "".join(path.read_text() for path in sorted((ROOT / "sql").glob("*.sql")))
+TEXT = "".join(path.read_text() for path in sorted((ROOT / "sql").glob("*.sql")))
+SCRIPT = TEXT.replace("@DIGEST@", hashlib.sha256(TEXT.encode()).hexdigest())  # as tools/embed.py does
 CLAIM, RENEW, COMPLETE, FAIL, READ, RESOLVE = 1, 2, 3, 4, 5, 8
 CLAIMED, IN_FLIGHT, COMPLETED, UNKNOWN, OK, LOST, FOUND, ABSENT = 1, 2, 3, 5, 7, 8, 9, 10
 RERUN, HOLD = 1, 2

@@ -280,6 +280,25 @@ def test_a_newer_schema_serves_whom_it_says(database, hapax):
     assert done.code == 2 and "of version 7, this is for version 6" in done.err
 
 
+FUNCTIONS = "SELECT string_agg(pg_get_functiondef(oid), '' ORDER BY oid::regprocedure::text) FROM pg_proc" \
+            " WHERE pronamespace = to_regnamespace('hapax') AND prokind = 'f'"
+
+
+# A schema of the same number from another build, before there were digests or since, gets the functions of this one.
+@pytest.mark.parametrize("script", ["", f"; script {'0' * 64}"])
+def test_functions_of_another_build_are_told_and_replaced(database, hapax, script):
+    def says(command):
+        return hapax(command, "--store", database.uri()).out
+
+    ours, told = database.sql(FUNCTIONS), "danger +the functions .* are not those of this build"
+    assert says("init") == "nothing had to be made\n" and not re.search(told, says("check"))
+    database.sql("CREATE OR REPLACE FUNCTION hapax.mark_of(p_token bytea) RETURNS bytea LANGUAGE sql AS 'SELECT $1';"
+                 f"COMMENT ON SCHEMA hapax IS 'Hapax: each logical request takes effect once{script}'")
+    assert re.search(told, says("check"))
+    assert "replaced the functions" in says("init") and database.sql(FUNCTIONS) == ours
+    assert says("init") == "nothing had to be made\n" and not re.search(told, says("check"))
+
+
 # Many at once: each succeeds, and there is one schema.
 def test_init_may_be_run_by_many_at_once(server):
     database = Database(server, init=False)
@@ -298,9 +317,8 @@ def test_the_printed_script_is_the_schema(server, database, hapax):
     path = server.folder / f"{by_hand.name}.sql"  # longer than a word of a command may be
     path.write_text(script)
     by_hand.sql(f"\\i {path}")
-    functions = "SELECT string_agg(pg_get_functiondef(oid), '' ORDER BY oid::regprocedure::text) FROM pg_proc" \
-                " WHERE pronamespace = to_regnamespace('hapax') AND prokind = 'f'"
-    assert by_hand.sql(functions) == database.sql(functions)
+    assert by_hand.sql(FUNCTIONS) == database.sql(FUNCTIONS)
+    assert hapax("init", "--store", by_hand.uri()).out == "nothing had to be made\n"
     with Handle(by_hand.uri()) as run:
         assert run("claim", "k", "1") == "claimed"
 

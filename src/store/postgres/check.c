@@ -23,6 +23,7 @@ static const char question[] =
     "SET LOCAL search_path = pg_catalog, pg_temp;"
     " SELECT current_setting('server_version') AS server,"
     " hapax.version() AS version,"
+    " obj_description(to_regnamespace('hapax'), 'pg_namespace') AS comment,"
     " current_setting('fsync') AS fsync,"
     " current_setting('full_page_writes') AS full_page_writes,"
     " current_setting('synchronous_commit') AS synchronous_commit,"
@@ -94,6 +95,15 @@ static bool is(const struct checking *c, const char *name, const char *text)
 }
 
 #define tell(c, ...) hapax__tell((c)->say, (c)->arg, __VA_ARGS__)
+
+/* A newer version that serves this one is not compared. */
+static void check_functions(const struct checking *c)
+{
+    if (number(c, "version") == HAPAX__PG_VERSION && !hapax__pg_ours(value(c, "comment")))
+        tell(c, true,
+             "the functions of the schema \"hapax\" are not those of this build of Hapax, and may "
+             "lack what was mended (run \"hapax init\" of the newest build)");
+}
 
 static void check_disk(const struct checking *c)
 {
@@ -259,6 +269,7 @@ enum hapax_error hapax__pg_check(struct hapax_store *store, hapax_say *say, void
 
         error = check_use(&c);
         if (error == HAPAX_ERR_NONE) {
+            check_functions(&c);
             check_disk(&c);
             check_failover(&c);
             check_room(&c);

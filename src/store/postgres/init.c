@@ -2,8 +2,12 @@
  *
  * hapax init on PostgreSQL. sql/ is one script. It makes what is missing, may be run again at any
  * time, and is one transaction, so that a schema is seen whole or not at all. It runs where the
- * database has another version than this one; a newer version is left alone. It is sent as it is
- * printed, for those who migrate by hand.
+ * database has an older version than this one, or functions by another script of this version; a
+ * newer version is left alone. It is sent as it is printed, for those who migrate by hand.
+ *
+ * Of two scripts of one version the digest does not say which is the newer. So the last one wins,
+ * and says so. What an older script must not undo takes a new version. Rejected: a number that each
+ * change of sql/ raises, which people forget, as they did to say "init once more".
  */
 #include "base/clock.h"
 #include "base/fail.h"
@@ -15,6 +19,7 @@
 
 #define SCRIPT_MS       INT64_C(70000) /* it waits for locks up to a minute */
 #define SCRIPT_LINE_MAX 1024u
+#define COMMENT_MAX     256u /* of the schema, with the statement that gives it */
 
 /* Refuses a schema that another role, no superuser, has made. Such a schema is not even asked for
  * its version: the function that answers would run with our rights. */
@@ -43,16 +48,32 @@ static enum hapax_error check_owner(struct hapax__pg_link *link, int64_t deadlin
     }
 }
 
-/* Reads the version in the database; 0: there is none. */
-static enum hapax_error read_version(struct hapax__pg_link *link, int64_t deadline_us,
-                                     long *version)
+bool hapax__pg_ours(const char *comment)
 {
+    char line[COMMENT_MAX];
+
+    (void)snprintf(line, sizeof(line), "COMMENT ON SCHEMA hapax IS '%s';", comment);
+    return strstr(hapax__postgres_sql, line);
+}
+
+/* What the database has. */
+struct schema {
+    long version; /* 0: there is none */
+    bool ours; /* its functions are those of this script */
+    bool strangers; /* others have rights, which the script takes back */
+};
+
+static enum hapax_error read_schema(struct hapax__pg_link *link, int64_t deadline_us,
+                                    struct schema *out)
+{
+    static const char sql[] = "SELECT hapax.version(), pg_catalog.obj_description("
+                              "pg_catalog.to_regnamespace('hapax'), 'pg_namespace')";
     PGresult *rows;
 
-    *version = 0;
-    switch (hapax__pg_exec(link, "SELECT hapax.version()", NULL, deadline_us, &rows)) {
+    switch (hapax__pg_exec(link, sql, NULL, deadline_us, &rows)) {
     case HAPAX__PG_DONE:
-        *version = strtol(PQgetvalue(rows, 0, 0), NULL, 10);
+        out->version = strtol(PQgetvalue(rows, 0, 0), NULL, 10);
+        out->ours = hapax__pg_ours(PQgetvalue(rows, 0, 1));
         PQclear(rows);
         return HAPAX_ERR_NONE;
     case HAPAX__PG_ROLLED_BACK:
@@ -64,10 +85,10 @@ static enum hapax_error read_version(struct hapax__pg_link *link, int64_t deadli
     }
 }
 
-static enum hapax_error make(struct hapax__pg_link *link, long version, hapax_say *say, void *arg)
+static enum hapax_error make(struct hapax__pg_link *link, const struct schema *had, hapax_say *say,
+                             void *arg)
 {
     int64_t deadline_us = hapax__monotonic_us() + SCRIPT_MS * US_PER_MS;
-    char line[HAPAX_TEXT_MAX];
     PGresult *rows;
 
     switch (hapax__pg_exec(link, hapax__postgres_sql, NULL, deadline_us, &rows)) {
@@ -79,18 +100,21 @@ static enum hapax_error make(struct hapax__pg_link *link, long version, hapax_sa
     default:
         return HAPAX_ERR_INDETERMINATE;
     }
-    if (version == 0)
-        hapax__fail(line, HAPAX_ERR_NONE,
+    if (had->version == 0)
+        hapax__tell(say, arg, false,
                     "made the schema \"hapax\", version %d, in the database \"%.64s\" of %s",
                     HAPAX__PG_VERSION, PQdb(link->conn), link->at);
-    else if (version == HAPAX__PG_VERSION)
-        hapax__fail(line, HAPAX_ERR_NONE,
+    else if (had->version < HAPAX__PG_VERSION)
+        hapax__tell(say, arg, false, "brought the schema \"hapax\" from version %ld to %d in %s",
+                    had->version, HAPAX__PG_VERSION, link->at);
+    else if (!had->ours)
+        hapax__tell(say, arg, false,
+                    "replaced the functions of the schema \"hapax\" in %s: they were of another "
+                    "build of Hapax",
+                    link->at);
+    if (had->strangers)
+        hapax__tell(say, arg, false,
                     "took back rights that others had on the schema \"hapax\" in %s", link->at);
-    else
-        hapax__fail(line, HAPAX_ERR_NONE,
-                    "brought the schema \"hapax\" from version %ld to %d in %s", version,
-                    HAPAX__PG_VERSION, link->at);
-    say(arg, false, line);
     return HAPAX_ERR_NONE;
 }
 
@@ -112,25 +136,24 @@ static enum hapax_error init(struct hapax__pg_link *link, hapax_say *say, void *
 {
     int64_t deadline_us = hapax__monotonic_us() + link->uri.timeout_ms * US_PER_MS;
     enum hapax_error error = hapax__pg_connect(link, deadline_us, false);
-    long version = 0;
-    bool found = false;
+    struct schema had = {.version = 0};
 
     if (error == HAPAX_ERR_NONE)
         error = check_owner(link, deadline_us);
     if (error == HAPAX_ERR_NONE)
-        error = read_version(link, deadline_us, &version);
-    if (error == HAPAX_ERR_NONE && version == HAPAX__PG_VERSION)
-        error = find_strangers(link, deadline_us, &found);
-    if (error != HAPAX_ERR_NONE || (version == HAPAX__PG_VERSION && !found))
+        error = read_schema(link, deadline_us, &had);
+    if (error == HAPAX_ERR_NONE && had.version == HAPAX__PG_VERSION)
+        error = find_strangers(link, deadline_us, &had.strangers);
+    if (error != HAPAX_ERR_NONE || (had.version == HAPAX__PG_VERSION && had.ours && !had.strangers))
         return error;
-    if (version > HAPAX__PG_VERSION)
+    if (had.version > HAPAX__PG_VERSION)
         return hapax__fail(link->text, HAPAX_ERR_UNSUPPORTED,
                            "%.100s: its schema \"hapax\" is of version %ld, this is for version %d "
                            "(use a newer Hapax)",
-                           link->at, version, HAPAX__PG_VERSION);
+                           link->at, had.version, HAPAX__PG_VERSION);
     if (!link->conn) /* lost by a question */
         error = hapax__pg_connect(link, deadline_us, false);
-    return error == HAPAX_ERR_NONE ? make(link, version, say, arg) : error;
+    return error == HAPAX_ERR_NONE ? make(link, &had, say, arg) : error;
 }
 
 static void print_script(hapax_say *say, void *arg)

@@ -149,4 +149,7 @@ enum hapax_error hapax__pg_strangers(struct hapax__pg_link *link, int64_t deadli
 /* sql/, in order: from nothing, or an older version, to HAPAX__PG_VERSION. */
 extern const char hapax__postgres_sql[];
 
+/* Whether the comment of a schema says that its functions are those of hapax__postgres_sql. */
+bool hapax__pg_ours(const char *comment);
+
 #endif
