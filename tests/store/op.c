@@ -7,6 +7,7 @@
  *     op URI owned    KEY TOKEN OWNER WHAT        a claim
  *     op URI fail     KEY TOKEN ran|not-run|unknown [SCOPE [STATUS]]
  *     op URI bind     SECRET
+ *     op URI purge    -
  *     op URI          each line of stdin is such an op, all on one handle
  *
  * TOKEN is a digit or letter, repeated to make one, or 32 digits of hex. \r, \n, \xNN and \\ are
@@ -116,6 +117,8 @@ static enum hapax_error run(struct hapax_store *store, int argc, char **argv)
         make_complete(&op, argc, argv);
     else if (strcmp(argv[2], "fail") == 0)
         make_fail(&op, argc, argv);
+    else if (strcmp(argv[2], "purge") == 0)
+        op.kind = HAPAX_OP_PURGE;
     if (strcmp(argv[2], "bind") == 0) {
         error = hapax_store_bind(store, hapax_str(argv[3]));
     } else {

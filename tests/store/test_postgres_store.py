@@ -394,6 +394,25 @@ def test_a_read_only_server_is_unavailable(database, proxy):
         wait_for(told, "a refusal")
 
 
+# So is a server that takes none any more, in the midst of a connection; also by a sweep.
+@pytest.mark.parametrize("words", [("claim", "k2", "1"), ("purge", "-")])
+def test_a_host_that_has_become_read_only_is_left(words):
+    with Postgres().start() as first, Postgres().start() as second:
+        for server in (first, second):
+            server.initialised("postgres")
+        uri = f"postgres://postgres@127.0.0.1:{first.port},127.0.0.1:{second.port}/postgres?timeout=30s"
+        with Handle(uri) as run:
+            assert run("claim", "k", "1") == "claimed"
+            first.psql("ALTER SYSTEM SET default_transaction_read_only = on")
+            first.psql("SELECT pg_reload_conf()")
+
+            def left():
+                assert run(*words) in ("claimed", "ok"), run.text()
+                return second.psql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'hapax'") == "1"
+
+            wait_for(left, "a connection to the second")
+
+
 def test_a_host_that_is_dead_or_hangs_does_not_hide_the_next(server, database, proxy):
     proxy.stall("request", times=0)
     for port in (free_port(), proxy.port):

@@ -519,3 +519,12 @@ bool hapax__pg_transient(const char *sqlstate)
 {
     return strcmp(sqlstate, "40001") == 0 || strcmp(sqlstate, "40P01") == 0;
 }
+
+bool hapax__pg_leave_host(struct hapax__pg_link *link, unsigned *left)
+{
+    if (strcmp(link->sqlstate, "25006") != 0)
+        return false;
+    hapax__pg_drop(link);
+    link->host = (link->host + 1) % link->uri.hosts;
+    return ++*left < link->uri.hosts;
+}

@@ -86,4 +86,9 @@ HAPAX__SHARED enum hapax_error hapax__pg_error_of(const char *sqlstate);
 /* Whether the same statement may succeed if it is repeated at once. */
 HAPAX__SHARED bool hapax__pg_transient(const char *sqlstate);
 
+/* After a statement that was rolled back: where the host takes no writes any more, drops the
+ * connection, and the next connect begins with the next host. *left counts the hosts that one call
+ * has left; the caller starts it at 0. True: there is a host that the call has not asked yet. */
+HAPAX__SHARED bool hapax__pg_leave_host(struct hapax__pg_link *link, unsigned *left);
+
 #endif

@@ -40,7 +40,7 @@ struct group {
     int64_t deadline_us;
     unsigned lost; /* statements with them whose result is not known */
     unsigned busy; /* times that some of them waited for others */
-    unsigned moved; /* hosts that were no primary any more */
+    unsigned left; /* hosts that took no writes any more */
 };
 
 static bool imports(const struct hapax_op *op)
@@ -160,12 +160,8 @@ static enum hapax_error take_refusal(struct hapax__pg *pg, struct group *group)
 
     if (hapax__pg_transient(link->sqlstate) && wait_for_others(pg, group))
         return HAPAX_ERR_NONE;
-    if (strcmp(link->sqlstate, "25006") == 0) {
-        hapax__pg_drop(link);
-        link->host = (link->host + 1) % link->uri.hosts;
-        if (++group->moved < link->uri.hosts)
-            return HAPAX_ERR_NONE;
-    }
+    if (hapax__pg_leave_host(link, &group->left))
+        return HAPAX_ERR_NONE;
     if (error == HAPAX_ERR_UNSUPPORTED) /* the next connect asks for the version first */
         hapax__pg_drop(link);
     return error;
@@ -283,6 +279,7 @@ static enum hapax_error run_walk(struct hapax__pg *pg, struct hapax_op *op, int6
     const char *sql = op->kind == HAPAX_OP_LIST ? hapax__pg_list_sql : hapax__pg_purge_sql;
     enum hapax_error error = HAPAX_ERR_NONE;
     struct hapax__pg_params params;
+    unsigned left = 0;
     PGresult *rows;
 
     if (op->kind == HAPAX_OP_LIST)
@@ -300,6 +297,8 @@ static enum hapax_error run_walk(struct hapax__pg *pg, struct hapax_op *op, int6
         end = hapax__pg_exec(&pg->link, sql, &params, deadline_us, &rows);
         if (end == HAPAX__PG_DONE)
             error = take_walk(pg, op, rows);
+        else if (end == HAPAX__PG_ROLLED_BACK && hapax__pg_leave_host(&pg->link, &left))
+            continue;
         else if (end == HAPAX__PG_ROLLED_BACK)
             error = hapax__pg_error_of(pg->link.sqlstate);
         else if (end == HAPAX__PG_LATE || tries >= REPEATS_MAX)
