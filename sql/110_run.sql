@@ -120,7 +120,7 @@ COMMENT ON TYPE hapax.judged IS 'What hapax.run() answers';
 --     packed.
 --   p_lease_ms: of a COMPLETE, how long its tombstone stays behind retention; of a RESOLVE,
 --     if_updated_us. p_retention_ms: of a COMPLETE or FAIL, from this write on. NULL and 0: none,
---     any, and as the CLAIM said.
+--     any, and as the CLAIM said. All are ten years at most, or a retention c_forever.
 --   p_limit: attempts_max of a CLAIM, if_attempt of a RENEW or RESOLVE. NULL reads as 0, as the
 --     fields of an outcome do.
 --   p_wait: false for a store, whose transaction is this call: the call waits for no lock. true in
@@ -175,6 +175,8 @@ DECLARE
     c_door CONSTANT boolean := false; -- true in hapax.door(), below
     -- In place of a fingerprint or caller that an imported table had not kept.
     c_any CONSTANT bytea := decode(repeat('ff', 32), 'hex');
+    c_forever CONSTANT bigint := 9223372036854775807; -- a retention
+    c_longest CONSTANT bigint := 315360000000; -- ten years: any other time
 BEGIN
     IF c_door AND 8 = ANY (p_kind) THEN
         RAISE EXCEPTION 'hapax.door: only operators resolve (they need hapax.run)'
@@ -196,6 +198,8 @@ BEGIN
                     AND octet_length(coalesce(p_what[g.i], '')) < 256
                     AND octet_length(coalesce(p_owner[g.i], '')) IN (0, 32)
                     AND least(p_lease_ms[g.i], p_retention_ms[g.i]) >= 0
+                    AND greatest(p_lease_ms[g.i], nullif(p_retention_ms[g.i], c_forever))
+                        <= c_longest
                     AND NOT EXISTS (
                         SELECT FROM hapax.operations o WHERE o.id = p_id[g.i] OFFSET 0)
                 THEN pg_try_advisory_xact_lock(hapax.lock_of(p_id[g.i])) END);
@@ -235,7 +239,8 @@ BEGIN
             WHERE CASE WHEN p_kind[g.i] = 3 AND octet_length(p_id[g.i]) = 32
                     AND num_nulls(p_flags[g.i], p_token[g.i]) = 0
                     AND coalesce(p_status[g.i], 0) BETWEEN 0 AND 999
-                    AND coalesce(p_retention_ms[g.i], 0) >= 0
+                    AND coalesce(nullif(p_retention_ms[g.i], c_forever), 0) BETWEEN 0 AND c_longest
+                    AND coalesce(p_lease_ms[g.i], 0) BETWEEN 0 AND c_longest
                 THEN pg_try_advisory_xact_lock(hapax.lock_of(p_id[g.i])) END);
         v_now := hapax.now_us();
         WITH done AS (
@@ -316,19 +321,22 @@ BEGIN
             RAISE EXCEPTION 'hapax.run: op % claims for no request, or for any', v_at
                 USING ERRCODE = 'invalid_parameter_value';
         END IF;
-        -- Such a record would end every LIST that comes to it.
+        -- Such a record would end every LIST that comes to it. So would a time over ten years end
+        -- every batch that reckons with it.
         IF octet_length(p_id[v_at]) <> 32 OR p_kind[v_at] = 1
             AND (octet_length(p_fingerprint[v_at]) <> 32 OR octet_length(p_caller[v_at]) <> 32) THEN
             RAISE EXCEPTION 'hapax.run: op % has an id, fingerprint or caller not of 32 bytes', v_at
                 USING ERRCODE = 'invalid_parameter_value';
         END IF;
         IF p_status[v_at] NOT BETWEEN 0 AND 999
-            OR p_kind[v_at] IN (1, 3, 4) AND p_retention_ms[v_at] < 0
-            OR p_kind[v_at] = 1 AND (p_lease_ms[v_at] < 0 OR octet_length(p_scope[v_at]) > 255
+            OR p_kind[v_at] IN (1, 3, 4)
+                AND nullif(p_retention_ms[v_at], c_forever) NOT BETWEEN 0 AND c_longest
+            OR p_kind[v_at] IN (1, 2, 3) AND p_lease_ms[v_at] NOT BETWEEN 0 AND c_longest
+            OR p_kind[v_at] = 1 AND (octet_length(p_scope[v_at]) > 255
                 OR octet_length(p_what[v_at]) > 255
                 OR octet_length(p_owner[v_at]) NOT IN (0, 32)) THEN
-            RAISE EXCEPTION 'hapax.run: op % has a time below 0, a status over 999, a scope or a '
-                'text over 255 bytes, or an owner not of 32', v_at
+            RAISE EXCEPTION 'hapax.run: op % has a time below 0 or over ten years, a status over '
+                '999, a scope or a text over 255 bytes, or an owner not of 32', v_at
                 USING ERRCODE = 'invalid_parameter_value';
         END IF;
     END LOOP;

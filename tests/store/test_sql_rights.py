@@ -10,9 +10,11 @@ import psycopg2.errors
 import pytest
 
 from conftest import BUILD, PATIENCE
-from sql_database import (CLAIM, CLAIMED, COMPLETE, COMPLETED, FOUND, LOST, OK, READ, RESOLVE, SCRIPT, TYPES, Database,
-                          ask, begin, complete)
+from process import wait_for
+from sql_database import (CLAIM, CLAIMED, COMPLETE, COMPLETED, FOREVER, FOUND, LOST, OK, READ, RENEW, RESOLVE, SCRIPT,
+                          TYPES, Database, ask, begin, complete)
 
+TEN_YEARS_MS = 315360000000
 USES = ("door", "operator", "caller", "executor", "publisher", "relay")
 
 
@@ -349,9 +351,9 @@ def test_a_door_reads_no_operation_but_by_its_request(db, roles):
     door, id = db.connect(user=roles["door"]), b"i" * 32
     prints, none = (b"f" * 32, b"c" * 32), (b"g" * 32, b"d" * 32)
 
-    def run(kind, token, request, function="door", id=id, lease_ms=30000, retention_ms=86400000,
+    def run(kind, token, request, function="door", id=id,
             columns="verdict, error, state, body, fingerprint, caller, scope, what"):
-        values = [[kind], [id], [token], [b"shop"], [request[0]], [request[1]], [lease_ms], [retention_ms], [1 | 512],
+        values = [[kind], [id], [token], [b"shop"], [request[0]], [request[1]], [30000], [86400000], [1 | 512],
                   [0], [200], [b""], [b"receipt"], None, None, [b"POST /"]]
         words = ", ".join(f"%s::{type}[]" for type in TYPES)
         (row,) = ask(door, f"SELECT {columns} FROM hapax.{function}({words}, false)", *values)
@@ -379,14 +381,10 @@ def test_a_door_reads_no_operation_but_by_its_request(db, roles):
                     (prints[0], b"\xff" * 32)):
         with pytest.raises(psycopg2.errors.InvalidParameterValue):
             run(CLAIM, b"3" * 16, request)
-    # What no LIST could read, or no PURGE pass by.
+    # What no LIST could read.
     for other, request in ((b"i", prints), (id, (b"f", prints[1])), (id, (prints[0], b"c" * 33))):
         with pytest.raises(psycopg2.errors.InvalidParameterValue):
             run(CLAIM, b"3" * 16, request, id=other)
-    assert run(CLAIM, b"4" * 16, prints, id=b"j" * 32)[0] == CLAIMED
-    run(COMPLETE, b"4" * 16, prints, id=b"j" * 32, lease_ms=86400000 - 9 * 10**18, retention_ms=9 * 10**18)
-    assert db.run("SELECT retention_ms > 10^18 FROM hapax.operations WHERE id = %s", b"j" * 32) == [(True,)]
-    db.run("SELECT FROM hapax.purge(NULL, 500)")
     for kind in (CLAIM, COMPLETE, None):
         with pytest.raises(psycopg2.errors.NullValueNotAllowed):
             run(kind, None, prints)
@@ -394,18 +392,20 @@ def test_a_door_reads_no_operation_but_by_its_request(db, roles):
     assert run(READ, b"2" * 16, prints)[:4] == [FOUND, 0, 2, b"receipt"]
 
 
+def door_op(kind, id, token, fingerprint=b"f" * 32, caller=b"c" * 32, scope=b"shop", lease_ms=30000,
+            retention_ms=86400000, limit=0, status=200, owner=b"", what=b"POST /", packs=True):
+    return [kind, id, token, scope, fingerprint, caller, lease_ms, retention_ms, 1 | 512 | 1024 * packs, limit, status,
+            b"", b"receipt", b"", owner, what]
+
+
+def ask_door(conn, *ops):
+    words = ", ".join(f"%s::{type}[]" for type in TYPES)
+    return ask(conn, f"SELECT verdict FROM hapax.door({words}, false)", *map(list, zip(*ops, strict=True)))
+
+
 # The same where ops are packed: lean statements look at what they answer, and one bad op refuses all.
 def test_a_door_writes_nothing_that_ends_a_list(db, roles):
-    door, prints = db.connect(user=roles["door"]), (b"f" * 32, b"c" * 32)
-
-    def op(kind, id, token, fingerprint=prints[0], caller=prints[1], scope=b"shop", lease_ms=30000,
-           retention_ms=86400000, status=200, owner=b"", what=b"POST /", packs=True):
-        return [kind, id, token, scope, fingerprint, caller, lease_ms, retention_ms, 1 | 512 | 1024 * packs, 0, status,
-                b"", b"receipt", b"", owner, what]
-
-    def run(*ops):
-        words = ", ".join(f"%s::{type}[]" for type in TYPES)
-        return ask(door, f"SELECT verdict FROM hapax.door({words}, false)", *map(list, zip(*ops, strict=True)))
+    op, run = door_op, functools.partial(ask_door, db.connect(user=roles["door"]))
 
     def refused(*ops):
         with pytest.raises((psycopg2.errors.InvalidParameterValue, psycopg2.errors.NullValueNotAllowed)):
@@ -416,14 +416,16 @@ def test_a_door_writes_nothing_that_ends_a_list(db, roles):
     assert run(op(CLAIM, done, token)) == [(CLAIMED,)] and run(op(COMPLETE, done, token)) == [(OK,)]
     assert run(op(CLAIM, live, token)) == [(CLAIMED,)]
     any_of = b"\xff" * 32
+    times = [{name: ms} for name in ("lease_ms", "retention_ms") for ms in (-1, TEN_YEARS_MS + 1, FOREVER - 1)]
     repeats = [{"fingerprint": None}, {"caller": None}, {"fingerprint": any_of}, {"caller": any_of}, {"caller": b"c"},
                {"fingerprint": b"f" * 33}, {"token": None}]
     claims = repeats + [{"id": b"i"}, {"id": None}, {"scope": b"s" * 256}, {"what": b"w" * 256}, {"owner": b"o"},
-                        {"lease_ms": -1}, {"retention_ms": -1}]
-    ends = [{"token": None}, {"id": b"i"}, {"status": 1000}, {"status": -1}, {"retention_ms": -1}]
+                        *times]
+    ends = [{"token": None}, {"id": b"i"}, {"status": 1000}, {"status": -1}, *times]
     bad = [op(kind, **{"id": id, "token": given, **changed}, packs=packs) for packs in (True, False)
            for kind, id, given, changes in ((CLAIM, new, token, claims), (CLAIM, done, other, repeats),
-                                            (COMPLETE, live, token, ends)) for changed in changes]
+                                            (COMPLETE, live, token, ends), (RENEW, live, token, times[:3]))
+           for changed in changes]
     before = db.run("SELECT * FROM hapax.operations ORDER BY id")
     for one in bad:
         refused(one)
@@ -437,6 +439,21 @@ def test_a_door_writes_nothing_that_ends_a_list(db, roles):
     db.run("UPDATE hapax.operations SET fingerprint = %s WHERE id = %s", any_of, done)
     refused(op(CLAIM, done, other, fingerprint=any_of))
     assert len(db.run("SELECT id FROM hapax.list(0, NULL, 0, 1000, NULL)")) == len(before) + 1
+    for packs, retention_ms in enumerate((TEN_YEARS_MS, FOREVER)):
+        id = bytes([4 + packs]) * 32
+        assert run(op(CLAIM, id, token, lease_ms=TEN_YEARS_MS, retention_ms=retention_ms, packs=packs)) == [(CLAIMED,)]
+
+
+# A retention of which the sum with the clock just fits, and does not a moment later, would then fail each batch with an
+# op on its record: those of others, and each op in them.
+def test_no_retention_fails_the_batches_of_others(db, roles):
+    conn, id = db.connect(user=roles["door"]), b"i" * 32
+    retention_ms = (FOREVER - db.run("SELECT hapax.now_us()")[0][0]) // 1000 - 500
+    with contextlib.suppress(psycopg2.errors.InvalidParameterValue):
+        ask_door(conn, door_op(CLAIM, id, b"1" * 16, lease_ms=1, retention_ms=retention_ms))
+    wait_for(lambda: db.run("SELECT hapax.now_us() > %s", FOREVER - retention_ms * 1000) == [(True,)], "the moment")
+    batch = [door_op(CLAIM, one, b"2" * 16, limit=1) for one in (b"n" * 32, id)]
+    assert ask_door(conn, *batch) == [(CLAIMED,)]  # of both
 
 
 # --print has the script and these statements, for those who migrate by hand. A role that is missing is made; a name
