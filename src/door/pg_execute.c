@@ -153,6 +153,15 @@ static bool says_nothing(const PGresult *result)
     return PQresultStatus(result) != PGRES_COMMAND_OK && (!state || strncmp(state, "08", 2) == 0);
 }
 
+/* The error of a statement, where a COMMIT may have been sent before it or by it: one that ends the
+ * connection may have come after the commit. */
+static enum hapax_error doubt(const struct pg_call *call, enum hapax_error error,
+                              const PGresult *result)
+{
+    return error != HAPAX_ERR_NONE && (gone(call) || says_nothing(result)) ? HAPAX_ERR_INDETERMINATE
+                                                                           : error;
+}
+
 /* Closes the bracket: what was done in it is durable, or the caller's to commit. */
 static enum hapax_error keep(struct pg_call *call)
 {
@@ -175,9 +184,7 @@ static enum hapax_error keep(struct pg_call *call)
                             "cannot commit: the transaction had failed");
     else
         error = fail(call, "commit", result);
-    /* An error that ends the connection may have come after the commit. */
-    if (error != HAPAX_ERR_NONE && (gone(call) || says_nothing(result)))
-        error = HAPAX_ERR_INDETERMINATE;
+    error = doubt(call, error, result);
     PQclear(result);
     return error;
 }
@@ -191,7 +198,8 @@ static enum hapax_error overstepped(struct pg_call *call)
                        "claim with it");
 }
 
-/* Closes the bracket. Only the server knows whether it is still there. */
+/* Closes the bracket. Only the server knows whether it is still there: that is the proof that the
+ * handler has sent no COMMIT of its own. */
 static enum hapax_error leave_handler(struct pg_call *call, bool rows_stay)
 {
     PGresult *result;
@@ -207,7 +215,7 @@ static enum hapax_error leave_handler(struct pg_call *call, bool rows_stay)
     else if (state && (strcmp(state, "3B001") == 0 || strcmp(state, "25P01") == 0))
         error = overstepped(call);
     else
-        error = fail(call, "leave the handler\'s savepoint", result);
+        error = doubt(call, fail(call, "leave the handler\'s savepoint", result), result);
     PQclear(result);
     return error;
 }
@@ -246,7 +254,7 @@ static enum hapax_error check_constraints(struct pg_call *call, enum hapax_class
     result = PQexec(call->conn, "SET CONSTRAINTS ALL IMMEDIATE");
     state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
     if (PQresultStatus(result) != PGRES_COMMAND_OK && (gone(call) || !state || passing(state)))
-        error = fail(call, "check deferred constraints", result);
+        error = doubt(call, fail(call, "check deferred constraints", result), result);
     else if (PQresultStatus(result) != PGRES_COMMAND_OK)
         disbelieve(call, cls);
     PQclear(result);
