@@ -38,13 +38,14 @@ void hapax__outbox_close(struct hapax__outbox *outbox)
     free(outbox->out.bytes);
 }
 
-/* Runs a statement, and again where its answer is lost or it was rolled back for the sake of
- * others, until its time is over: statements can be repeated. */
+/* Runs a statement, and again where its answer is lost, it was rolled back for the sake of others,
+ * or the host takes no writes any more, until its time is over: statements can be repeated. */
 static enum hapax_error ask(struct hapax__outbox *outbox, const char *sql, PGresult **rows)
 {
     int64_t deadline_us = hapax__monotonic_us() + outbox->link.uri.timeout_ms * US_PER_MS;
     struct hapax__pg_params params;
     enum hapax_error error;
+    unsigned left = 0;
     bool again;
 
     outbox->lost = false;
@@ -63,7 +64,8 @@ static enum hapax_error ask(struct hapax__outbox *outbox, const char *sql, PGres
             return HAPAX_ERR_NONE;
         outbox->lost |= end != HAPAX__PG_ROLLED_BACK;
         error = hapax__pg_error_of(outbox->link.sqlstate);
-        again = end == HAPAX__PG_ROLLED_BACK ? hapax__pg_transient(outbox->link.sqlstate)
+        again = end == HAPAX__PG_ROLLED_BACK ? hapax__pg_transient(outbox->link.sqlstate) ||
+                                                   hapax__pg_leave_host(&outbox->link, &left)
                                              : end != HAPAX__PG_LATE;
     } while (again && hapax__monotonic_us() < deadline_us);
     return outbox->lost ? HAPAX_ERR_INDETERMINATE : error;

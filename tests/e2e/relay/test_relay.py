@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+import types
 import urllib.request
 
 import psycopg2
@@ -467,6 +468,21 @@ def test_a_database_that_was_away_is_waited_for(hapax, queue):
         assert [body for body, _ in bodies(queue, 1)] == ["after"]
     finally:
         server.end()
+
+
+# A database that takes no writes any more, though its connections live, is left for the URI's next host.
+def test_a_host_that_has_become_read_only_is_left(hapax, queue):
+    with postgres_server.Postgres().start() as first, postgres_server.Postgres().start() as second:
+        for server in (first, second):
+            server.initialised("postgres")
+        relay(hapax, None, "--lease", "1s",
+              uri=f"postgres://postgres@127.0.0.1:{first.port},127.0.0.1:{second.port}/postgres")
+        publish(types.SimpleNamespace(uri=first.uri()), queue, "before")
+        assert [body for body, _ in bodies(queue, 1)] == ["before"]
+        first.psql("ALTER SYSTEM SET default_transaction_read_only = on")
+        first.psql("SELECT pg_reload_conf()")
+        publish(types.SimpleNamespace(uri=second.uri()), queue, "after")
+        wait_until(lambda: "after" in [body for body, _ in queue.take()], "the row of the second")
 
 
 class Writers:
