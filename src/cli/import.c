@@ -309,7 +309,8 @@ static enum cli_exit take_file(struct importing *m)
         if (exit == CLI_DONE && (m->moving.n == MOVING_BATCH || m->bytes > BATCH_BYTES))
             exit = flush(m);
     }
-    if (exit == CLI_DONE && ferror(m->file))
+    /* Also where the line is too long for the memory, of which ferror() says nothing. */
+    if (exit == CLI_DONE && (ferror(m->file) || !feof(m->file)))
         exit = cli_fail(&m->args->args, CLI_UNREACHED, HAPAX_ERR_UNAVAILABLE, "cannot read: %s",
                         strerror(errno));
     free(text);

@@ -276,6 +276,17 @@ def test_an_import_says_what_it_has_done(hapax, fresh):
     assert hapax("show", "--store", store, "k", "--json").json["body"] == "a"
 
 
+@pytest.mark.skipif("ASAN_OPTIONS" in os.environ, reason="it needs more memory than the limit")
+def test_a_line_that_is_too_much_for_the_memory_is_no_end(hapax, folder, fresh):
+    """The import fails where such a line stands, and does not end as if all was read."""
+    store, path = fresh("rocksdb"), folder / "keys.jsonl"
+    assert hapax("init", "--store", store).code == 0
+    path.write_text(json.dumps(GOOD | {"created": int(time.time())}) + "\n")
+    os.truncate(path, 1 << 30)
+    done = hapax.run("prlimit", f"--data={256 << 20}", HAPAX, "import", path, "--store", store)
+    assert done.code == 3 and "cannot read: Cannot allocate memory" in done.err, done.err
+
+
 def test_an_import_needs_a_file(hapax, store):
     """One that there is."""
     assert hapax("init", "--store", store).code == 0
