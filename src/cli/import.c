@@ -407,7 +407,7 @@ const struct cli_command cli_import = {
     .option_count = sizeof(options) / sizeof(options[0]),
     .operand = "FILE",
     .examples = {{"hapax import keys.jsonl --dry-run", "Whether each line can be read."},
-                 {"psql shop -Atf keys.sql | hapax import - --store redis://cache",
+                 {"set -o pipefail; psql shop -v ON_ERROR_STOP=1 -Atf keys.sql | hapax import -",
                   "All keys of a table, as docs/moving.md selects them."}},
     .args_size = sizeof(struct import_args),
     .defaults = defaults,

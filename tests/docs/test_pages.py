@@ -134,6 +134,7 @@ def test_metrics_are_where_the_page_says(hapax, store, shell, folder, api):
 def test_a_table_of_ones_own_is_brought_along(shell, folder):
     line, = (block for block in blocks("moving.md") if block.startswith('{"key"'))
     select, = (block for block in blocks("moving.md") if block.startswith("SELECT"))
+    brings = re.search(r"`(set -o pipefail; psql [^`]*) --store NEW`", PAGES["moving.md"])[1]
     later = re.sub(r'"(created|expires)": 1795', r'"\1": 4095', line)  # the page's time passes
     (folder / "keys.jsonl").write_text(later)
     shell("hapax init")
@@ -146,7 +147,9 @@ def test_a_table_of_ones_own_is_brought_along(shell, folder):
         server.psql("INSERT INTO idempotency_keys VALUES ('k-1', 4, 201, '{}', now()), ('k-2', 4, NULL, NULL, now())",
                     name)
         (folder / "keys.sql").write_text(select)
-        shell(f"psql {server.uri(name)} -Atf keys.sql | hapax import -")
+        shell(brings.replace("shop", server.uri(name)))
+        (folder / "keys.sql").write_text("SELECT no_such_column")
+        shell(brings.replace("shop", server.uri(name)), code=3)
     assert "201" in shell("hapax show k-1 --owner 4")
     shell("hapax show k-2 --owner 4", code=1)
 
