@@ -263,11 +263,13 @@ static enum cli_exit erase(struct erasing *e, const struct audit *audit)
         exit = audit_erase(audit, &e->list, "asked");
     if (exit != CLI_DONE)
         return exit;
-    for (size_t i = 0; exit == CLI_DONE && (i == 0 || i < e->owners_n); i++) {
-        e->list.owner = e->owners[i];
+    /* The old half of a rotation first: what is brought over meanwhile is met in the new one. */
+    for (size_t i = e->owners_n > 0 ? e->owners_n : 1; exit == CLI_DONE && i > 0; i--) {
+        e->list.owner = e->owners[i - 1];
         memset(&e->list.cursor, 0, sizeof(e->list.cursor));
         exit = walk(e);
     }
+    e->list.owner = e->owners[0];
     if (exit == CLI_DONE && !e->args->dry_run)
         exit = scrub(e);
     progress_end(&e->progress);

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Commands on a store that is played: it notes what it is asked, and answers each of its records
+ * with an error of the test's choice, which no real store gives on demand.
+ */
+#include "../cases.h"
+#include "cli/cli.h"
+#include "cli/print.h"
+#include "store/types.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define RECORDS   2u
+#define LISTS_MAX 4u
+#define PATH_SIZE 64u
+#define TEXT_SIZE 4096u
+
+static struct {
+    struct hapax_record records[RECORDS]; /* what every LIST finds */
+    enum hapax_error errors[RECORDS]; /* of other ops about a record; NONE: the op is done */
+    struct hapax_digest owners[LISTS_MAX]; /* whom each LIST was about */
+    size_t lists;
+} play;
+
+/* ---- the store ------------------------------------------------------------------------- */
+
+static void list(struct hapax_store *store, struct hapax_op *op)
+{
+    assert_true(play.lists < LISTS_MAX);
+    play.owners[play.lists++] = op->owner;
+    op->records = hapax_store_memory(store, sizeof(play.records));
+    assert_non_null(op->records);
+    memcpy(op->records, play.records, sizeof(play.records));
+    op->count = RECORDS;
+    op->verdict = HAPAX_FOUND;
+}
+
+static void answer(struct hapax_store *store, struct hapax_op *op)
+{
+    if (op->kind == HAPAX_OP_LIST) {
+        list(store, op);
+        return;
+    }
+    for (size_t i = 0; i < RECORDS; i++) {
+        if (memcmp(&op->id, &play.records[i].id, sizeof(op->id)) != 0)
+            continue;
+        op->error = play.errors[i];
+        op->verdict = op->error == HAPAX_ERR_NONE ? HAPAX_OK : HAPAX_NO_VERDICT;
+        return;
+    }
+    op->verdict = HAPAX_ABSENT; /* the check value of the secret */
+}
+
+static enum hapax_error play_run(struct hapax_store *store, struct hapax_op *ops, size_t n)
+{
+    enum hapax_error first = HAPAX_ERR_NONE;
+
+    for (size_t i = 0; i < n; i++) {
+        answer(store, &ops[i]);
+        if (first == HAPAX_ERR_NONE && ops[i].verdict == HAPAX_NO_VERDICT)
+            first = ops[i].error;
+    }
+    return first;
+}
+
+static void play_close(struct hapax_store *store)
+{
+    free(store);
+}
+
+static enum hapax_error play_open(struct hapax_store **out, const char *uri,
+                                  char text[HAPAX_TEXT_MAX]);
+
+static const struct hapax_store_type type = {.scheme = "play",
+                                             .batch_max = HAPAX_BATCH_MAX,
+                                             .body_max = 100,
+                                             .serial = true,
+                                             .open = play_open,
+                                             .run = play_run,
+                                             .close = play_close};
+
+static enum hapax_error play_open(struct hapax_store **out, const char *uri,
+                                  char text[HAPAX_TEXT_MAX])
+{
+    (void)uri;
+    (void)text;
+    *out = calloc(1, sizeof(**out));
+    assert_non_null(*out);
+    (*out)->type = &type;
+    return HAPAX_ERR_NONE;
+}
+
+static int begin(void **state)
+{
+    static bool known;
+
+    if (!known)
+        hapax__store_add(&type);
+    known = true;
+    memset(&play, 0, sizeof(play));
+    for (size_t i = 0; i < RECORDS; i++) {
+        memset(&play.records[i].id, (int)i + 1, sizeof(play.records[i].id));
+        play.records[i].state = HAPAX_STATE_FAILED;
+        play.records[i].scope = hapax_str("default");
+        play.records[i].attempt = 1;
+        play.records[i].updated_us = 1;
+    }
+    return 0;
+}
+
+/* ---- the commands ---------------------------------------------------------------------- */
+
+struct done {
+    enum cli_exit exit;
+    char text[TEXT_SIZE]; /* what it printed */
+};
+
+static struct done run(struct cli_args *args)
+{
+    FILE *out = stdout, *err = stderr, *file;
+    struct done done = {.text = ""};
+
+    file = fmemopen(done.text, sizeof(done.text) - 1, "w");
+    assert_non_null(file);
+    stdout = stderr = file;
+    done.exit = args->command->run(args);
+    stdout = out;
+    stderr = err;
+    (void)fclose(file);
+    cli_args_free(args);
+    return done;
+}
+
+/* A file in memory, which only we can read, and its path. */
+static int file_with(char path[PATH_SIZE], const char *text)
+{
+    int fd = memfd_create("commands", MFD_CLOEXEC);
+
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    assert_int_equal(fchmod(fd, 0600), 0);
+    (void)snprintf(path, PATH_SIZE, "/proc/self/fd/%d", fd);
+    return fd;
+}
+
+/* hapax erase, and what stands in its trail afterwards. */
+static struct done erase(const char *what, const char *name, char trail[TEXT_SIZE])
+{
+    struct cli_args *args = cli_args_new(&cli_erase);
+    char path[PATH_SIZE];
+    int fd = file_with(path, "");
+    struct done done;
+    ssize_t len;
+
+    assert_non_null(args);
+    args->store = args->shown = "play:";
+    assert_int_equal(cli_give(args, what, name), CLI_DONE);
+    assert_int_equal(cli_give(args, "audit", path), CLI_DONE);
+    done = run(args);
+    len = pread(fd, trail, TEXT_SIZE - 1, 0);
+    assert_true(len > 0);
+    trail[len] = '\0';
+    close(fd);
+    return done;
+}
+
+static unsigned times(const char *text, const char *word)
+{
+    unsigned n = 0;
+
+    for (text = strstr(text, word); text; text = strstr(text + 1, word))
+        n++;
+    return n;
+}
+
+static void digest_of(struct hapax_digest *out, char hex[PRINT_HEX_MAX], const char *secret)
+{
+    assert_int_equal(hapax_owner(out, hapax_str("ann"), hapax_str(secret)), HAPAX_ERR_NONE);
+    print_hex(hex, out->bytes);
+}
+
+/* ---- the cases ------------------------------------------------------------------------- */
+
+/* Meanwhile a program with both secrets may bring an outcome from the old half into the new one.
+ * The two lines of the trail name one owner. */
+CASE_WITH(an_erasure_asks_the_old_half_of_a_rotation_first, begin, NULL)
+{
+    char now_path[PATH_SIZE], old_path[PATH_SIZE], trail[TEXT_SIZE];
+    char now_hex[PRINT_HEX_MAX], old_hex[PRINT_HEX_MAX];
+    int now_fd = file_with(now_path, "new"), old_fd = file_with(old_path, "old");
+    struct hapax_digest now, old;
+    struct done done;
+
+    digest_of(&now, now_hex, "new");
+    digest_of(&old, old_hex, "old");
+    assert_int_equal(setenv("HAPAX_SECRET_FILE", now_path, 1), 0);
+    assert_int_equal(setenv("HAPAX_SECRET_OLD_FILE", old_path, 1), 0);
+    done = erase("owner", "ann", trail);
+    assert_int_equal(unsetenv("HAPAX_SECRET_FILE"), 0);
+    assert_int_equal(unsetenv("HAPAX_SECRET_OLD_FILE"), 0);
+    close(now_fd);
+    close(old_fd);
+    assert_int_equal(done.exit, CLI_DONE);
+    assert_int_equal(play.lists, 2);
+    assert_memory_equal(&play.owners[0], &old, sizeof(old));
+    assert_memory_equal(&play.owners[1], &now, sizeof(now));
+    assert_int_equal(times(trail, now_hex), 2);
+    assert_int_equal(times(trail, old_hex), 0);
+}
