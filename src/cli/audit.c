@@ -180,17 +180,22 @@ static int put_line(const struct audit *audit, struct hapax__json_out *out)
     return (size_t)written < out->len ? ENOSPC : 0;
 }
 
-/* Writes a line before something is done. */
-static enum cli_exit put_asked(const struct audit *audit, struct hapax__json_out *out)
+/* Writes one of the two lines of an act. end NULL: the first, without which nothing may be done. */
+static enum cli_exit put(const struct audit *audit, struct hapax__json_out *out, const char *end)
 {
-    int error = put_line(audit, out);
+    int error;
 
+    put_text(out, "end", hapax_str(end ? end : "asked"));
+    error = put_line(audit, out);
     hapax__json_free(out);
-    if (error == 0)
-        return CLI_DONE;
-    return cli_fail(audit->args, CLI_UNREACHED, HAPAX_ERR_UNAVAILABLE,
-                    "not done, since the audit file \"%s\" takes no line: %s",
-                    audit->path ? audit->path : "", strerror(error));
+    if (error != 0 && !end)
+        return cli_fail(audit->args, CLI_UNREACHED, HAPAX_ERR_UNAVAILABLE,
+                        "not done, since the audit file \"%s\" takes no line: %s",
+                        audit->path ? audit->path : "", strerror(error));
+    if (error != 0)
+        (void)fprintf(stderr, "hapax %s: the audit file lacks how this act ended: %s\n",
+                      audit->args->command->name, strerror(error));
+    return CLI_DONE;
 }
 
 enum cli_exit audit_asked(const struct audit *audit, const struct hapax_op *op,
@@ -200,8 +205,7 @@ enum cli_exit audit_asked(const struct audit *audit, const struct hapax_op *op,
 
     put_act(&out, audit, op);
     put_before(&out, before, found);
-    put_text(&out, "end", hapax_str("asked"));
-    return put_asked(audit, &out);
+    return put(audit, &out, NULL);
 }
 
 enum cli_exit audit_erase(const struct audit *audit, const struct hapax_op *list, const char *end)
@@ -217,8 +221,7 @@ enum cli_exit audit_erase(const struct audit *audit, const struct hapax_op *list
     if (memcmp(&list->owner, &none, sizeof(none)) != 0)
         put_text(&out, "owner", hapax_str(owner));
     put_text(&out, "scope", list->scope);
-    put_text(&out, "end", hapax_str(end));
-    return put_asked(audit, &out);
+    return put(audit, &out, end);
 }
 
 enum cli_exit audit_switch(const struct audit *audit, const struct audit_switched *act,
@@ -234,8 +237,7 @@ enum cli_exit audit_switch(const struct audit *audit, const struct audit_switche
         put_text(&out, "scope", hapax_str(act->scope));
     put_text(&out, "was", hapax_str(act->was));
     put_text(&out, "to", hapax_str(act->to));
-    put_text(&out, "end", hapax_str(end));
-    return put_asked(audit, &out);
+    return put(audit, &out, end);
 }
 
 enum cli_exit audit_put_back(const struct audit *audit, const char *by, const char *from,
@@ -250,22 +252,15 @@ enum cli_exit audit_put_back(const struct audit *audit, const char *by, const ch
     else
         put_text(&out, "store", hapax_str(audit->args->shown));
     put_text(&out, "act", hapax_str("put back"));
-    put_text(&out, "end", hapax_str(end));
-    return put_asked(audit, &out);
+    return put(audit, &out, end);
 }
 
 void audit_answered(const struct audit *audit, const struct hapax_op *op)
 {
     struct hapax__json_out out = {.to = NULL};
-    int error;
 
     put_act(&out, audit, op);
-    put_text(&out, "end",
-             hapax_str(op->error == HAPAX_ERR_NONE ? hapax_verdict_name(op->verdict)
-                                                   : hapax_error_name(op->error)));
-    error = put_line(audit, &out);
-    if (error != 0)
-        (void)fprintf(stderr, "hapax %s: the audit file lacks how this act ended: %s\n",
-                      audit->args->command->name, strerror(error));
-    hapax__json_free(&out);
+    (void)put(audit, &out,
+              op->error == HAPAX_ERR_NONE ? hapax_verdict_name(op->verdict)
+                                          : hapax_error_name(op->error));
 }

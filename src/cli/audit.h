@@ -6,8 +6,8 @@
  * change. What was typed in --by is a note.
  *
  * The first line is written before the store is asked. Where the file does not take that line,
- * nothing is done. Rejected: one line afterwards. A process that is killed in between would leave
- * no trace of a record that it forgot.
+ * nothing is done. Where it does not take the other one, stderr says so. Rejected: one line
+ * afterwards. A process that is killed in between would leave no trace of a record that it forgot.
  */
 #ifndef HAPAX_CLI_AUDIT_H
 #define HAPAX_CLI_AUDIT_H
@@ -32,19 +32,19 @@ bool audit_is_kept(const struct audit *audit);
 enum cli_exit audit_asked(const struct audit *audit, const struct hapax_op *op,
                           const struct hapax_record *before, enum hapax_error found);
 
-/* After op. What cannot be written is said on stderr. */
+/* After op: how it ended. */
 void audit_answered(const struct audit *audit, const struct hapax_op *op);
 
-/* The same two lines of an erasure: of whom, in which scope (empty: all), and `end`, which is how
- * it ended, or "asked". The owner is shown by its digest. */
+/* One of the same two lines of an erasure: of whom, in which scope (empty: all), and how it ended;
+ * NULL: it is to be done, which only CLI_DONE allows. The owner is shown by its digest. */
 enum cli_exit audit_erase(const struct audit *audit, const struct hapax_op *list, const char *end);
 
-/* The same two lines of what puts back all messages of an outbox, or dead letters of `from`; NULL:
- * of the outbox. The first has to be written, or nothing may be done. */
+/* The same of what puts back all messages of an outbox, or dead letters of `from`; NULL: of the
+ * outbox. */
 enum cli_exit audit_put_back(const struct audit *audit, const char *by, const char *from,
                              const char *end);
 
-/* The same two lines of a switch; scope NULL: of the whole store. */
+/* The same of a switch; scope NULL: of the whole store. */
 struct audit_switched {
     const char *scope;
     const char *by;

@@ -260,7 +260,7 @@ static enum cli_exit erase(struct erasing *e, const struct audit *audit)
     enum cli_exit exit = CLI_DONE;
 
     if (!e->args->dry_run)
-        exit = audit_erase(audit, &e->list, "asked");
+        exit = audit_erase(audit, &e->list, NULL);
     if (exit != CLI_DONE)
         return exit;
     /* The old half of a rotation first: what is brought over meanwhile is met in the new one. */

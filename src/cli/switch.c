@@ -115,7 +115,7 @@ static enum cli_exit set(const struct switch_args *given, struct hapax_store *st
     if (exit != CLI_DONE)
         return exit;
     act.was = hapax__switch_name(hapax__switch_said(&op));
-    exit = audit_switch(&audit, &act, "asked");
+    exit = audit_switch(&audit, &act, NULL);
     if (exit == CLI_DONE) {
         error = hapax__switch_set(store, hapax_str(given->scope), word, hapax_str(act.by));
         exit = error == HAPAX_ERR_NONE ? CLI_DONE

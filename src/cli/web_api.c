@@ -347,7 +347,7 @@ static enum cli_exit put_back(struct request *request, const struct route *route
         free(act);
         return exit;
     }
-    exit = audit_put_back(&audit, request->who, from, "asked");
+    exit = audit_put_back(&audit, request->who, from, NULL);
     if (exit == CLI_DONE) {
         exit = act->command->run(act);
         (void)audit_put_back(&audit, request->who, from, exit == CLI_DONE ? "ok" : "not all");

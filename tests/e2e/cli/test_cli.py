@@ -796,6 +796,19 @@ def test_without_a_line_in_the_audit_file_nothing_is_done(hapax, folder, store):
     assert hapax("show", "--store", store, "k", "--json").json["state"] == "unknown"
 
 
+# The file may not grow by its second line. A keeper has the store's files, which the limit would meet as well.
+@pytest.mark.parametrize("words", [["switch", "shadow"], ["erase", "--scope", "s"]])
+def test_an_act_whose_last_line_is_not_taken_is_not_called_not_done(hapax, folder, store, words):
+    hapax.keep(store)
+    words = [*words, "--store", f"unix:{folder}/store/keeper.sock", "--audit", "trail"]
+    assert hapax(*words).code == 0
+    size = (folder / "trail").stat().st_size
+    (folder / "trail").unlink()
+    done = hapax.run("sh", "-c", 'trap "" XFSZ; exec prlimit --fsize="$0" "$@"', size * 3 // 4, HAPAX, *words)
+    assert done.code == 0 and "lacks how this act ended: No space left" in done.err and "not done" not in done.err
+    assert json.loads((folder / "trail").read_text().splitlines()[0])["end"] == "asked"
+
+
 # The system's log is a socket of the test's own here, seen by this command alone.
 def test_the_lines_go_to_the_systems_log(hapax, folder, store):
     hapax.unknown(store, "k")
