@@ -15,6 +15,8 @@
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <syslog.h>
 #include <time.h>
 #include <unistd.h>
@@ -39,9 +41,27 @@ enum cli_exit audit_begin(struct audit *audit, const struct cli_args *args, cons
     return CLI_DONE;
 }
 
+/* Whether a daemon reads the system's log. Its socket is of either type, and stays in its place
+ * where the daemon has died. */
+static bool log_is_read(void)
+{
+    static const int types[] = {SOCK_DGRAM, SOCK_STREAM};
+    const struct sockaddr_un to = {.sun_family = AF_UNIX, .sun_path = LOG_SOCKET};
+    bool is_read = false;
+
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]) && !is_read; i++) {
+        int fd = socket(AF_UNIX, types[i] | SOCK_CLOEXEC, 0);
+
+        is_read = fd >= 0 && connect(fd, (const struct sockaddr *)&to, sizeof(to)) == 0;
+        if (fd >= 0)
+            close(fd);
+    }
+    return is_read;
+}
+
 bool audit_is_kept(const struct audit *audit)
 {
-    return audit->fd >= 0 || access(LOG_SOCKET, W_OK) == 0;
+    return audit->fd >= 0 || log_is_read();
 }
 
 void audit_end(struct audit *audit, enum cli_exit exit)

@@ -809,21 +809,39 @@ def test_an_act_whose_last_line_is_not_taken_is_not_called_not_done(hapax, folde
     assert json.loads((folder / "trail").read_text().splitlines()[0])["end"] == "asked"
 
 
-# The system's log is a socket of the test's own here, seen by this command alone.
-def test_the_lines_go_to_the_systems_log(hapax, folder, store):
+@pytest.fixture
+def with_log(hapax):
+    """Runs a command for which the socket `log` of its folder is the system's log."""
+    if hapax.run("unshare", "-rm", "mount", "-t", "tmpfs", "none", "/mnt").code != 0:
+        pytest.skip("this machine lets nobody mount a socket of his own")
+    script = ('mkdir -p d && mount -t tmpfs none d && touch d/log d/null && mount --bind /dev/null d/null && '
+              'mount --bind log d/log && mount --rbind d /dev && exec "$0" "$@"')
+    return lambda *words: hapax.run("unshare", "-rm", "sh", "-c", script, HAPAX, *words)
+
+
+def test_the_lines_go_to_the_systems_log(hapax, folder, store, with_log):
     hapax.unknown(store, "k")
-    script = ('mkdir d && mount -t tmpfs none d && touch d/log d/null && mount --bind /dev/null d/null && '
-              'mount --bind log d/log && mount --rbind d /dev && exec "$0" resolve --store "$1" k --fail')
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as log:
         log.bind(str(folder / "log"))
         log.settimeout(PATIENCE)
-        if hapax.run("unshare", "-rm", "mount", "-t", "tmpfs", "none", "/mnt").code != 0:
-            pytest.skip("this machine lets nobody mount a socket of his own")
-        done = hapax.run("unshare", "-rm", "sh", "-c", script, HAPAX, store)
+        done = with_log("resolve", "--store", store, "k", "--fail")
         assert done.code == 0 and done.err == "", done.err
         lines = [log.recv(9000).decode() for _ in range(2)]
     assert [re.match(r"<85>.* hapax\[\d+\]: (\{.*)", line) is not None for line in lines] == [True, True], lines
     assert [json.loads(line[line.index("{"):])["end"] for line in lines] == ["asked", "ok"]
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_STREAM])
+def test_a_log_whose_daemon_is_gone_takes_no_lines(hapax, folder, store, with_log, kind):
+    """Its socket is still there."""
+    assert hapax("init", "--store", store).code == 0
+    with socket.socket(socket.AF_UNIX, kind) as log:
+        log.bind(str(folder / "log"))
+        if kind == socket.SOCK_STREAM:
+            log.listen()
+        assert with_log("switch", "on", "--store", store).err == ""
+    done = with_log("switch", "on", "--store", store)
+    assert done.code == 0 and done.err.startswith("hapax switch: done, but this act leaves no audit line: "), done.err
 
 
 def test_a_record_that_changes_meanwhile_is_passed_over(hapax, folder, store):
