@@ -176,7 +176,7 @@ static enum cli_exit forget(struct erasing *e)
     enum hapax_error error = HAPAX_ERR_NONE;
 
     if (e->n > 0 && !e->args->dry_run)
-        error = hapax_store_run(e->store, e->ops, e->n);
+        (void)hapax_store_run(e->store, e->ops, e->n);
     for (size_t i = 0; i < e->n; i++) {
         const struct hapax_op *op = &e->ops[i];
 
@@ -184,12 +184,14 @@ static enum cli_exit forget(struct erasing *e)
             e->erased[e->states[i]] += !e->steps[i];
         else if (op->error == HAPAX_ERR_INDETERMINATE)
             e->not_known++;
-        else if (op->error == HAPAX_ERR_NONE && op->verdict == HAPAX_IN_FLIGHT)
+        else if (op->error != HAPAX_ERR_NONE)
+            error = op->error;
+        else if (op->verdict == HAPAX_IN_FLIGHT)
             e->runs++;
-        else if (op->error == HAPAX_ERR_NONE)
+        else
             e->changed += op->verdict != HAPAX_ABSENT;
     }
-    if (error == HAPAX_ERR_NONE || error == HAPAX_ERR_INDETERMINATE)
+    if (error == HAPAX_ERR_NONE)
         return CLI_DONE;
     return cli_store_failed(&e->args->args, error, hapax_store_text(e->store));
 }

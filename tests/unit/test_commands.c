@@ -211,3 +211,17 @@ CASE_WITH(an_erasure_asks_the_old_half_of_a_rotation_first, begin, NULL)
     assert_int_equal(times(trail, now_hex), 2);
     assert_int_equal(times(trail, old_hex), 0);
 }
+
+/* What was surely not forgotten ends it, also where before that no reply came. */
+CASE_WITH(an_erasure_is_broken_off_by_any_op_that_was_not_applied, begin, NULL)
+{
+    char trail[TEXT_SIZE];
+    struct done done;
+
+    play.errors[0] = HAPAX_ERR_INDETERMINATE;
+    play.errors[1] = HAPAX_ERR_UNAVAILABLE;
+    done = erase("scope", "default", trail);
+    assert_int_equal(done.exit, CLI_UNREACHED);
+    assert_int_equal(times(done.text, "hapax erase: unavailable\n"), 1);
+    assert_int_equal(times(trail, "broken off: erased 0, left 1"), 1);
+}
