@@ -255,6 +255,19 @@ static enum cli_exit put_chunk(struct copying *c, struct hapax_op *reads, size_t
                          : moving_put(&c->moving, &c->progress);
 }
 
+/* Reads a chunk. Returns an error of the store, where there is one: others are of one record. */
+static enum hapax_error read_chunk(struct copying *c, struct hapax_op *reads, size_t n)
+{
+    enum hapax_error error = HAPAX_ERR_NONE;
+
+    (void)hapax_store_run(c->from, reads, n);
+    for (size_t i = 0; i < n; i++)
+        if (reads[i].error != HAPAX_ERR_CORRUPT && reads[i].error != HAPAX_ERR_UNSUPPORTED &&
+            reads[i].error != HAPAX_ERR_NONE)
+            error = reads[i].error;
+    return error;
+}
+
 /* A chunk that fails is read anew one by one: its outcomes may be too much for one answer, in size
  * or in time. */
 static enum cli_exit copy_page(struct copying *c)
@@ -265,9 +278,8 @@ static enum cli_exit copy_page(struct copying *c)
         enum hapax_error error;
 
         n = c->n - at < c->chunk ? c->n - at : c->chunk;
-        error = hapax_store_run(c->from, &c->reads[at], n);
-        if (error == HAPAX_ERR_NONE || error == HAPAX_ERR_CORRUPT ||
-            error == HAPAX_ERR_UNSUPPORTED) {
+        error = read_chunk(c, &c->reads[at], n);
+        if (error == HAPAX_ERR_NONE) {
             exit = put_chunk(c, &c->reads[at], n);
             at += n;
         } else if (n > 1) {

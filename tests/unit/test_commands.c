@@ -225,3 +225,20 @@ CASE_WITH(an_erasure_is_broken_off_by_any_op_that_was_not_applied, begin, NULL)
     assert_int_equal(times(done.text, "hapax erase: unavailable\n"), 1);
     assert_int_equal(times(trail, "broken off: erased 0, left 1"), 1);
 }
+
+/* It is not left as one that cannot be read, which would end the copy with CLI_NO. */
+CASE_WITH(a_copy_ends_where_a_record_behind_a_damaged_one_is_not_to_be_had, begin, NULL)
+{
+    struct cli_args *args = cli_args_new(&cli_copy);
+    struct done done;
+
+    assert_non_null(args);
+    assert_int_equal(cli_give(args, "from", "play:"), CLI_DONE);
+    assert_int_equal(cli_give(args, "to", "memory:"), CLI_DONE);
+    play.errors[0] = HAPAX_ERR_CORRUPT;
+    play.errors[1] = HAPAX_ERR_UNAVAILABLE;
+    done = run(args);
+    assert_int_equal(done.exit, CLI_UNREACHED);
+    assert_int_equal(times(done.text, "hapax copy: unavailable\n"), 1);
+    assert_int_equal(times(done.text, ": cannot be read\n"), 1);
+}
