@@ -74,7 +74,8 @@ static void put_row(struct page *page, size_t i)
     report_row(&page->records[i], page->now_us);
 }
 
-static void put_sum(const struct page *page, bool more)
+/* list: the last one. NULL: something failed, so that there may be more. */
+static void put_sum(const struct page *page, const struct hapax_op *list)
 {
     const struct bulk *bulk = page->bulk;
     const char *s = page->found == 1 ? "" : "s";
@@ -85,13 +86,14 @@ static void put_sum(const struct page *page, bool more)
         json_number(&json, "found", page->found);
         json_number(&json, "resolved", page->done);
         json_number(&json, "passed_over", page->passed_over);
-        json_bool(&json, "more", more);
+        json_bool(&json, "more", !list || list->more);
         json_bool(&json, "dry_run", bulk->dry_run);
         json_end(&json);
         return;
     }
     if (page->found == 0) {
-        (void)fputs("hapax resolve: there are none\n", stderr);
+        if (list && page->damage.places == 0)
+            (void)fputs("hapax resolve: there are none\n", stderr);
     } else if (bulk->dry_run) {
         printf("%" PRId64 " operation%s would be resolved as %s; --dry-run changed nothing\n",
                page->found, s, done_name(&bulk->act));
@@ -102,7 +104,7 @@ static void put_sum(const struct page *page, bool more)
             printf("; passed over %" PRId64 ", which changed meanwhile", page->passed_over);
         putchar('\n');
     }
-    if (more)
+    if (list && list->more)
         (void)fprintf(stderr, "hapax resolve: there may be more; this is --limit %" PRId64 "\n",
                       bulk->limit);
 }
@@ -184,8 +186,10 @@ static enum cli_exit resolve_page(struct page *page)
 
     for (size_t i = 0; i < page->n && exit == CLI_DONE && !bulk->dry_run; i++)
         exit = audit_asked(bulk->audit, &page->ops[i], &page->records[i], HAPAX_ERR_NONE);
-    if (exit != CLI_DONE)
+    if (exit != CLI_DONE) {
+        put_sum(page, NULL);
         return exit;
+    }
     if (!bulk->dry_run)
         error = ask(page);
     for (size_t i = 0; i < page->n; i++) {
@@ -201,7 +205,7 @@ static enum cli_exit resolve_page(struct page *page)
     page->found += (int64_t)page->n;
     if (error == HAPAX_ERR_NONE)
         return CLI_DONE;
-    put_sum(page, false);
+    put_sum(page, NULL);
     return cli_store_failed(bulk->args, error, hapax_store_text(page->store));
 }
 
@@ -219,7 +223,7 @@ static enum cli_exit walk(struct page *page)
         list.limit = left < (int64_t)PAGE_MAX ? (uint32_t)left : PAGE_MAX;
         error = hapax_store_run(page->store, &list, 1);
         if (error != HAPAX_ERR_NONE) {
-            put_sum(page, false);
+            put_sum(page, NULL);
             return cli_store_failed(page->bulk->args, error, hapax_store_text(page->store));
         }
         report_damage(&page->damage, "resolve", &list);
@@ -231,7 +235,7 @@ static enum cli_exit walk(struct page *page)
     } while (exit == CLI_DONE && list.more && page->found < page->bulk->limit);
     if (exit != CLI_DONE)
         return exit;
-    put_sum(page, list.more);
+    put_sum(page, &list);
     if (page->damage.places == 0)
         return CLI_DONE;
     return cli_fail(page->bulk->args, CLI_UNREACHED, HAPAX_ERR_CORRUPT,

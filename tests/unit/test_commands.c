@@ -8,6 +8,7 @@
 #include "cli/print.h"
 #include "store/types.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -24,6 +25,10 @@ static struct {
     enum hapax_error errors[RECORDS]; /* of other ops about a record; NONE: the op is done */
     struct hapax_digest owners[LISTS_MAX]; /* whom each LIST was about */
     size_t lists;
+    /* Which LIST, counted from 1, fails; says that there are more; lets the trail take no line from
+     * then on. 0: none. */
+    size_t fails, goes_on, seals;
+    int trail;
 } play;
 
 /* ---- the store ------------------------------------------------------------------------- */
@@ -32,6 +37,14 @@ static void list(struct hapax_store *store, struct hapax_op *op)
 {
     assert_true(play.lists < LISTS_MAX);
     play.owners[play.lists++] = op->owner;
+    if (play.lists == play.seals)
+        assert_int_equal(fcntl(play.trail, F_ADD_SEALS, F_SEAL_GROW), 0);
+    if (play.lists == play.fails) {
+        op->error = HAPAX_ERR_UNAVAILABLE;
+        return;
+    }
+    op->more = play.lists == play.goes_on;
+    op->next_cursor = play.records[RECORDS - 1].id;
     op->records = hapax_store_memory(store, sizeof(play.records));
     assert_non_null(op->records);
     memcpy(op->records, play.records, sizeof(play.records));
@@ -138,7 +151,7 @@ static struct done run(struct cli_args *args)
 /* A file in memory, which only we can read, and its path. */
 static int file_with(char path[PATH_SIZE], const char *text)
 {
-    int fd = memfd_create("commands", MFD_CLOEXEC);
+    int fd = memfd_create("commands", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
     assert_true(fd >= 0);
     assert_int_equal(write(fd, text, strlen(text)), strlen(text));
@@ -147,25 +160,41 @@ static int file_with(char path[PATH_SIZE], const char *text)
     return fd;
 }
 
-/* hapax erase, and what stands in its trail afterwards. */
-static struct done erase(const char *what, const char *name, char trail[TEXT_SIZE])
+/* Runs a command with two options, and reads its trail. A flag's value is NULL. */
+static struct done act(const struct cli_command *command, const char *const options[2][2],
+                       char trail[TEXT_SIZE])
 {
-    struct cli_args *args = cli_args_new(&cli_erase);
+    struct cli_args *args = cli_args_new(command);
     char path[PATH_SIZE];
-    int fd = file_with(path, "");
     struct done done;
     ssize_t len;
 
     assert_non_null(args);
     args->store = args->shown = "play:";
-    assert_int_equal(cli_give(args, what, name), CLI_DONE);
+    play.trail = file_with(path, "");
     assert_int_equal(cli_give(args, "audit", path), CLI_DONE);
+    for (size_t i = 0; i < 2 && options[i][0]; i++)
+        assert_int_equal(cli_give(args, options[i][0], options[i][1]), CLI_DONE);
     done = run(args);
-    len = pread(fd, trail, TEXT_SIZE - 1, 0);
-    assert_true(len > 0);
+    len = pread(play.trail, trail, TEXT_SIZE - 1, 0);
+    assert_true(len >= 0);
     trail[len] = '\0';
-    close(fd);
+    close(play.trail);
     return done;
+}
+
+static struct done erase(const char *what, const char *name, char trail[TEXT_SIZE])
+{
+    const char *const options[2][2] = {{what, name}};
+
+    return act(&cli_erase, options, trail);
+}
+
+static struct done resolve(char trail[TEXT_SIZE])
+{
+    static const char *const options[2][2] = {{"state", "failed"}, {"forget", NULL}};
+
+    return act(&cli_resolve, options, trail);
 }
 
 static unsigned times(const char *text, const char *word)
@@ -241,4 +270,31 @@ CASE_WITH(a_copy_ends_where_a_record_behind_a_damaged_one_is_not_to_be_had, begi
     assert_int_equal(done.exit, CLI_UNREACHED);
     assert_int_equal(times(done.text, "hapax copy: unavailable\n"), 1);
     assert_int_equal(times(done.text, ": cannot be read\n"), 1);
+}
+
+CASE_WITH(a_resolve_of_many_that_cannot_list_does_not_say_that_there_are_none, begin, NULL)
+{
+    char trail[TEXT_SIZE];
+    struct done done;
+
+    play.fails = 1;
+    done = resolve(trail);
+    assert_int_equal(done.exit, CLI_UNREACHED);
+    assert_int_equal(times(done.text, "hapax resolve: unavailable\n"), 1);
+    assert_int_equal(times(done.text, "there are none"), 0);
+}
+
+/* The audit file takes the lines of the first page, and no more. */
+CASE_WITH(a_resolve_of_many_says_what_was_done_before_its_trail_was_full, begin, NULL)
+{
+    char trail[TEXT_SIZE];
+    struct done done;
+
+    play.goes_on = 1;
+    play.seals = 2;
+    done = resolve(trail);
+    assert_int_equal(done.exit, CLI_UNREACHED);
+    assert_int_equal(times(done.text, "not done, since the audit file"), 1);
+    assert_int_equal(times(done.text, "resolved 2 of 2 operations as forgotten\n"), 1);
+    assert_int_equal(times(trail, "\"end\": \"ok\""), 2);
 }
