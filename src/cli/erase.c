@@ -277,7 +277,7 @@ static enum cli_exit erase(struct erasing *e, const struct audit *audit)
     progress_end(&e->progress);
     (void)snprintf(end, sizeof(end), "%s: erased %" PRId64 ", left %" PRId64,
                    exit == CLI_DONE ? "done" : "broken off", sum(e),
-                   e->runs + e->unknown + e->changed + e->not_known);
+                   e->runs + e->unknown + e->changed + e->not_known + e->damage.places);
     if (!e->args->dry_run)
         (void)audit_erase(audit, &e->list, end);
     put_report(e);

@@ -25,9 +25,9 @@ static struct {
     enum hapax_error errors[RECORDS]; /* of other ops about a record; NONE: the op is done */
     struct hapax_digest owners[LISTS_MAX]; /* whom each LIST was about */
     size_t lists;
-    /* Which LIST, counted from 1, fails; says that there are more; lets the trail take no line from
-     * then on. 0: none. */
-    size_t fails, goes_on, seals;
+    /* Which LIST, counted from 1, fails; says that there are more; passes over a damaged place;
+     * lets the trail take no line from then on. 0: none. */
+    size_t fails, goes_on, passes_over, seals;
     int trail;
 } play;
 
@@ -45,6 +45,7 @@ static void list(struct hapax_store *store, struct hapax_op *op)
     }
     op->more = play.lists == play.goes_on;
     op->next_cursor = play.records[RECORDS - 1].id;
+    op->damaged = play.lists == play.passes_over;
     op->records = hapax_store_memory(store, sizeof(play.records));
     assert_non_null(op->records);
     memcpy(op->records, play.records, sizeof(play.records));
@@ -297,4 +298,16 @@ CASE_WITH(a_resolve_of_many_says_what_was_done_before_its_trail_was_full, begin,
     assert_int_equal(times(done.text, "not done, since the audit file"), 1);
     assert_int_equal(times(done.text, "resolved 2 of 2 operations as forgotten\n"), 1);
     assert_int_equal(times(trail, "\"end\": \"ok\""), 2);
+}
+
+/* It may hold records of whom was erased. */
+CASE_WITH(an_erasure_counts_a_damaged_place_as_left, begin, NULL)
+{
+    char trail[TEXT_SIZE];
+    struct done done;
+
+    play.passes_over = 1;
+    done = erase("scope", "default", trail);
+    assert_int_equal(done.exit, CLI_UNREACHED);
+    assert_int_equal(times(trail, "done: erased 2, left 1"), 1);
 }
