@@ -211,30 +211,46 @@ static enum cli_exit resolve_page(struct page *page)
 
 /* ---- all of them ----------------------------------------------------------------------- */
 
-static enum cli_exit walk(struct page *page)
+/* All of one owner. *list: the last LIST. */
+static enum cli_exit walk_owner(struct page *page, struct hapax_op *list)
 {
-    struct hapax_op list = page->bulk->list;
     enum hapax_error error;
     enum cli_exit exit;
 
     do {
         int64_t left = page->bulk->limit - page->found;
 
-        list.limit = left < (int64_t)PAGE_MAX ? (uint32_t)left : PAGE_MAX;
-        error = hapax_store_run(page->store, &list, 1);
+        list->limit = left < (int64_t)PAGE_MAX ? (uint32_t)left : PAGE_MAX;
+        error = hapax_store_run(page->store, list, 1);
         if (error != HAPAX_ERR_NONE) {
             put_sum(page, NULL);
             return cli_store_failed(page->bulk->args, error, hapax_store_text(page->store));
         }
-        report_damage(&page->damage, "resolve", &list);
-        list.cursor = list.next_cursor;
-        exit = take(page, &list);
+        report_damage(&page->damage, "resolve", list);
+        list->cursor = list->next_cursor;
+        exit = take(page, list);
         if (exit == CLI_DONE)
             exit = resolve_page(page);
         put_progress(page);
-    } while (exit == CLI_DONE && list.more && page->found < page->bulk->limit);
+    } while (exit == CLI_DONE && list->more && page->found < page->bulk->limit);
+    return exit;
+}
+
+static enum cli_exit walk(struct page *page)
+{
+    const struct bulk *bulk = page->bulk;
+    struct hapax_op list = bulk->list;
+    enum cli_exit exit = CLI_DONE;
+    size_t i;
+
+    for (i = 0; i < bulk->owners_n && exit == CLI_DONE && page->found < bulk->limit; i++) {
+        list = bulk->list;
+        list.owner = bulk->owners[i];
+        exit = walk_owner(page, &list);
+    }
     if (exit != CLI_DONE)
         return exit;
+    list.more = list.more || i < bulk->owners_n;
     put_sum(page, &list);
     if (page->damage.places == 0)
         return CLI_DONE;

@@ -13,8 +13,11 @@
 
 struct bulk {
     const struct cli_args *args;
-    /* A LIST that chooses the records. */
+    /* A LIST that chooses the records, without an owner. */
     struct hapax_op list;
+    /* Of one of these owners; zeroed: of all. */
+    const struct hapax_digest *owners;
+    size_t owners_n;
     /* A RESOLVE without id, token and attempt. */
     struct hapax_op act;
     /* At most so many operations. */

@@ -392,18 +392,19 @@ static enum cli_exit resolve_many(const struct resolve_args *resolve, const stru
 {
     const struct cli_args *args = &resolve->args;
     const char *scope = resolve->operation.scope;
+    struct hapax_digest owners[CLI_OWNERS_MAX] = {0};
     struct audit audit;
     struct bulk bulk = {.args = args,
                         .list = {.kind = HAPAX_OP_LIST,
                                  .older_ms = resolve->older_ms > 0 ? resolve->older_ms : 0,
                                  .scope = hapax_str(scope)},
+                        .owners = owners,
+                        .owners_n = 1,
                         .act = *op,
                         .limit = resolve->limit > 0 ? resolve->limit : LIMIT_MANY,
                         .dry_run = resolve->dry_run,
                         .audit = &audit};
-    struct hapax_digest owners[CLI_OWNERS_MAX];
     struct hapax_store *store;
-    size_t n = 1;
     enum cli_exit exit = cli_states(&bulk.list.states, args, &resolve->states);
 
     if (exit == CLI_DONE && (bulk.list.states & 1u << HAPAX_STATE_COMPLETED))
@@ -418,15 +419,11 @@ static enum cli_exit resolve_many(const struct resolve_args *resolve, const stru
     if (exit != CLI_DONE)
         return exit;
     if (resolve->operation.owner)
-        exit = cli_owners(owners, &n, args, store, resolve->operation.owner);
+        exit = cli_owners(owners, &bulk.owners_n, args, store, resolve->operation.owner);
     if (exit == CLI_DONE && !resolve->dry_run)
         exit = audit_begin(&audit, args, resolve->audit);
     if (exit == CLI_DONE) {
-        for (size_t i = 0; i < n && exit == CLI_DONE; i++) {
-            if (resolve->operation.owner)
-                bulk.list.owner = owners[i];
-            exit = bulk_resolve(&bulk, store);
-        }
+        exit = bulk_resolve(&bulk, store);
         if (!resolve->dry_run)
             audit_end(&audit, exit);
     }
