@@ -35,7 +35,7 @@
 typedef void op_maker(struct hapax__flow *f);
 typedef void event(struct hapax__flow *f, int64_t now_us);
 
-static op_maker make_claim, make_renewal, make_read, make_end, make_release;
+static op_maker make_look, make_claim, make_renewal, make_read, make_end, make_release;
 static event told_look, told_claim, told_confirm, told_running, told_completed, told_read,
     told_saved, told_chased, told_released;
 static event claim_late, waited_enough, confirm_late, renewed_enough, end_untold, save_late;
@@ -50,7 +50,7 @@ static const struct phase {
     event *stop; /* the client is gone, or the door closes */
 } phases[] = {
     /* clang-format off */
-    [HAPAX__FLOW_LOOKING]     = {make_read, told_look, claim_late, NULL, stop_claiming},
+    [HAPAX__FLOW_LOOKING]     = {make_look, told_look, claim_late, NULL, stop_claiming},
     [HAPAX__FLOW_CLAIMING]    = {make_claim, told_claim, claim_late, NULL, stop_claiming},
     [HAPAX__FLOW_WAITING]     = {make_claim, told_claim, waited_enough, NULL, waited_enough},
     [HAPAX__FLOW_CONFIRMING]  = {make_renewal, told_confirm, confirm_late, NULL, confirm_late},
@@ -525,6 +525,14 @@ static void make_renewal(struct hapax__flow *f)
 static void make_read(struct hapax__flow *f)
 {
     f->op.kind = HAPAX_OP_READ;
+}
+
+/* In a move a READ with a token brings an outcome to the new store, by a claim of that token. It
+ * would be taken for the flow's own claim later, and is kept for what the outcome had left. */
+static void make_look(struct hapax__flow *f)
+{
+    make_read(f);
+    memset(&f->op.token, 0, sizeof(f->op.token));
 }
 
 /* The retention of this end, where it is not the claim's; otherwise 0. */

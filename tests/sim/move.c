@@ -144,6 +144,7 @@ static struct world {
     struct hapax_policy policy;
     bool hook;
     unsigned lost, late, twice, refused, broken; /* in 1000ths */
+    unsigned over; /* the same: calls whose owner is over a limit */
     int rolled; /* processes that have made the present step */
     int copy_id; /* -1: no copy runs */
     enum { READ_OLD, READ_NEW, IMPORT, FORGET, IMPORT_AGAIN, TAKE_BACK } copy_step;
@@ -549,7 +550,8 @@ static void answered(struct call *call)
     /* A hook that could not tell speaks for itself. */
     if (call->known && shown && call->flow.end.kind == 0 &&
         (a->kind == HAPAX_ANSWER_UNKNOWN || a->kind == HAPAX_ANSWER_FAILED ||
-         a->kind == HAPAX_ANSWER_MISMATCH || a->kind == HAPAX_ANSWER_GONE))
+         a->kind == HAPAX_ANSWER_MISMATCH || a->kind == HAPAX_ANSWER_GONE ||
+         a->kind == HAPAX_ANSWER_LIMITED))
         violate("id %d: c%d is answered %s after an outcome was shown", call->id,
                 (int)(call - w.calls), hapax_answer_name(a->kind));
     /* Its own may have been shown by a mate already. */
@@ -793,6 +795,8 @@ static void call_begins(struct call *call)
         request.fingerprint = old.fingerprint;
         request.caller = old.caller;
     }
+    if (!w.calm && chance(w.over))
+        request.over = (struct hapax__over){HAPAX__LIMIT_KEYS, 1000};
     request.has_old = w.rotation && call->kind == DOOR_BOTH;
     request.old = old_identity(call->id);
     for (int i = 0; i < 14; i++)
@@ -1105,6 +1109,7 @@ static void draw(void)
     w.policy.wait_ms = chance(600) ? between(20, 8 * LEASE_MS) : 0;
     w.policy.on_expired = (enum hapax_on_expired)between(1, 3);
     w.hook = w.policy.on_expired == HAPAX_EXPIRED_RECONCILE;
+    w.over = w.rotation && chance(300) ? (unsigned)between(0, 1000) : 0;
     if (harsh) {
         w.lost = (unsigned)between(0, 200);
         w.late = (unsigned)between(0, 200);

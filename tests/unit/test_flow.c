@@ -1474,6 +1474,21 @@ CASE(at_a_limit_a_look_is_repeated_and_not_chased)
     expect(b, "3 ASK read\n3 ANSWER store_down indeterminate retry 1000\n3 END\n");
 }
 
+/* In a move from store to store a READ with a token would claim: the look has none. */
+CASE(at_a_limit_a_look_has_no_token)
+{
+    static const struct hapax_token none;
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    limit(b, 0);
+    begin(b, 0);
+    assert_memory_equal(&b->flows[0].op.token, &none, sizeof(none));
+    told_state(b, 0, HAPAX_FOUND, HAPAX_STATE_COMPLETED);
+    assert_memory_equal(&b->flows[0].op.token, &b->requests[0].token, sizeof(none));
+    expect(b, "0 ASK read\n0 ASK claim\n");
+}
+
 /* A claim that was granted and is over the limit is given back: nothing ran. */
 CASE(a_claim_over_the_limit_is_given_back)
 {

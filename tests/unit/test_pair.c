@@ -951,6 +951,25 @@ CASE(a_claim_to_bring_over_may_become_one_to_run)
     assert_true(h.of[NEW].record.expires_us >= h.of[OLD].record.expires_us);
 }
 
+/* A flow looks before it claims, at a limit: without a token, so that it claims nothing by that.
+ * Otherwise its claim would be kept for as long as the outcome that it looked at. */
+CASE(a_look_claims_nothing)
+{
+    struct halves h = fresh();
+    struct hapax_op op = op_m(HAPAX_OP_READ);
+
+    (void)claim(&h.of[OLD], 2);
+    (void)complete(&h.of[OLD], 2);
+    pass(&h, 86400 * SECOND - 3 * SECOND);
+    memset(&op.token, 0, sizeof(op.token));
+    assert_int_equal(play_at(&h, 4, 1, LOSE_OP, op).verdict, HAPAX_FOUND);
+    assert_false(h.of[NEW].present);
+    pass(&h, 4 * SECOND);
+    assert_int_equal(play(&h, op_m(HAPAX_OP_CLAIM)).verdict, HAPAX_CLAIMED);
+    assert_int_equal(play(&h, op_m(HAPAX_OP_COMPLETE)).verdict, HAPAX_OK);
+    assert_true(h.of[NEW].record.expires_us >= h.of[OLD].record.expires_us);
+}
+
 /* A door brings the operator's outcome to the new half before the operator does, who asked for just
  * that; also where the reply was lost, and under another secret. Another outcome there stands. */
 CASE(an_outcome_that_a_door_has_brought_over_is_the_operator_s)

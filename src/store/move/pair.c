@@ -609,7 +609,7 @@ static bool has_token(const struct hapax_op *op)
     return memcmp(&op->token, &none, sizeof(none)) != 0;
 }
 
-/* An operator's READ has no token, and changes nothing. */
+/* A READ without a token changes nothing: an operator's, or a flow's that may claim later. */
 static void told_old_read(struct hapax__pair *p)
 {
     struct hapax__pair_shown shown;
