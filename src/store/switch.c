@@ -81,15 +81,18 @@ static bool is_kept(const struct hapax_op *read)
 /* A claim after the RESOLVE leaves resolved_us as it is, and is an update; but within the same
  * microsecond nothing tells. No claim is granted after a word that was said by hapax__switch_set().
  */
-enum hapax__switch hapax__switch_said(const struct hapax_op *read)
+static bool is_word(const struct hapax_op *read)
 {
     const struct hapax_record *record = &read->record;
     int word = record->outcome.status;
 
-    if (!is_kept(read) || record->resolved_us == 0 || record->resolved_us != record->updated_us ||
-        word < HAPAX__SWITCH_OFF || word > HAPAX__SWITCH_ON)
-        return HAPAX__SWITCH_ON;
-    return (enum hapax__switch)word;
+    return is_kept(read) && record->resolved_us != 0 && record->resolved_us == record->updated_us &&
+           word >= HAPAX__SWITCH_OFF && word <= HAPAX__SWITCH_ON;
+}
+
+enum hapax__switch hapax__switch_said(const struct hapax_op *read)
+{
+    return is_word(read) ? (enum hapax__switch)read->record.outcome.status : HAPAX__SWITCH_ON;
 }
 
 static enum hapax_error ask(struct hapax_store *store, struct hapax_op *op)
@@ -117,10 +120,10 @@ static enum hapax_error make(struct hapax_store *store, struct hapax_span scope,
     return ask(store, &op);
 }
 
-/* RESOLVEs the record that is there, if one is. *kept: it is as it has to be. Where that cannot be
- * seen, the word may stand. */
+/* RESOLVEs the record that is there, if one is. *said: the word counts. Where that cannot be seen,
+ * the word may stand. */
 static enum hapax_error say(struct hapax_store *store, struct hapax_span scope, struct hapax_op *op,
-                            bool *kept)
+                            bool *said)
 {
     struct hapax_op read = hapax__switch_read(scope);
     enum hapax_error error = ask(store, op);
@@ -128,18 +131,20 @@ static enum hapax_error say(struct hapax_store *store, struct hapax_span scope, 
     if (error == HAPAX_ERR_NONE && op->verdict == HAPAX_OK &&
         hapax_store_run(store, &read, 1) != HAPAX_ERR_NONE)
         error = HAPAX_ERR_INDETERMINATE;
-    *kept = error == HAPAX_ERR_NONE && is_kept(&read);
+    *said = error == HAPAX_ERR_NONE && is_word(&read);
     return error;
 }
 
-/* What another has put there under this id goes: doors may be refused a READ of it, or claim it. */
+/* What another has put there under this id goes: doors may be refused a READ of it, or claim it. A
+ * move brings a word of its old store to the new one as an outcome that nobody there has RESOLVED:
+ * then the word is said once more, by another token, since of the same it would be a repeat. */
 enum hapax_error hapax__switch_set(struct hapax_store *store, struct hapax_span scope,
                                    enum hapax__switch word, struct hapax_span by)
 {
     struct hapax_op op = switch_op(HAPAX_OP_RESOLVE, scope), forget = op;
-    struct hapax_token tokens[3];
+    struct hapax_token tokens[4];
     enum hapax_error error;
-    bool kept;
+    bool said;
 
     if (getrandom(tokens, sizeof(tokens), 0) != sizeof(tokens))
         return hapax_store_fail(store, HAPAX_ERR_UNAVAILABLE, "cannot get random bytes");
@@ -150,16 +155,20 @@ enum hapax_error hapax__switch_set(struct hapax_store *store, struct hapax_span 
     op.outcome.status = (int)word;
     forget.token = tokens[2];
     forget.resolve = HAPAX_RESOLVE_FORGET;
-    error = say(store, scope, &op, &kept);
-    if (error != HAPAX_ERR_NONE || kept)
+    error = say(store, scope, &op, &said);
+    if (error == HAPAX_ERR_NONE && !said && op.verdict == HAPAX_OK) {
+        op.token = tokens[3];
+        error = say(store, scope, &op, &said);
+    }
+    if (error != HAPAX_ERR_NONE || said)
         return error;
     if (op.verdict == HAPAX_OK)
         error = ask(store, &forget);
     if (error == HAPAX_ERR_NONE)
         error = make(store, scope, &tokens[1]);
     if (error == HAPAX_ERR_NONE)
-        error = say(store, scope, &op, &kept);
-    if (error == HAPAX_ERR_NONE && !kept)
+        error = say(store, scope, &op, &said);
+    if (error == HAPAX_ERR_NONE && !said)
         return hapax_store_fail(store, HAPAX_ERR_UNAVAILABLE,
                                 "another put a record under the switch's id, or removed it");
     return error;

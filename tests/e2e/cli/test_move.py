@@ -140,6 +140,16 @@ def test_an_operator_resolves_in_both(hapax, folder, both):
         assert hapax("show", "--store", store, "k1", "--json").json["state"] == "completed"
 
 
+def test_a_word_of_the_switch_is_heard_in_both(hapax, both):
+    """Also where the old store has a word already, and the new one has none."""
+    old, new = both
+    uri = f"move:{old}+{new}"
+    for store, word in ((old, "on"), (uri, "off")):
+        assert hapax("switch", word, "--store", store).code == 0
+    for store in (old, new, uri):
+        assert hapax("switch", "--store", store, "--json").json["switch"] == "off", store
+
+
 def test_another_attempt_with_that_number_is_left_alone(hapax, both):
     """The halves count attempts apart. The operator has seen the dead one of the old store, and a program that has only
     the new store has begun another first attempt there."""
