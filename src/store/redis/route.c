@@ -165,10 +165,10 @@ void hapax__redis_route_close(struct hapax__redis_route *route)
 void hapax__redis_route_doubt(struct hapax__redis_route *route)
 {
     route->map.old = true;
-    if (route->uri.kind != HAPAX__REDIS_SENTINEL)
-        return;
-    hapax__redis_sentinel_doubt(&route->sentinels);
-    hapax__redis_node_close(route->nodes.at[0]);
+    if (route->uri.kind == HAPAX__REDIS_SENTINEL)
+        hapax__redis_sentinel_doubt(&route->sentinels);
+    if (route->uri.kind != HAPAX__REDIS_CLUSTER)
+        hapax__redis_node_close(route->nodes.at[0]);
 }
 
 size_t hapax__redis_route_nodes(struct hapax__redis_route *route, enum hapax_error *error,
@@ -862,8 +862,9 @@ static void serve(struct run *run, bool connected)
             continue;
         take_round(run, node);
         node->first = NO_CALL;
-        /* The next primary is found by asking a sentinel, not by this link. */
-        if (node->demoted && route->uri.kind == HAPAX__REDIS_SENTINEL)
+        /* The next primary is found by asking a sentinel, or under the same name, which may lead to
+         * another node by now; and not by this link. */
+        if (node->demoted && route->uri.kind != HAPAX__REDIS_CLUSTER)
             hapax__redis_node_close(node);
     }
 }
