@@ -10,10 +10,13 @@ import sys
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "servers"))
+import postgres_server  # noqa: E402
 import redis_server  # noqa: E402
+from conftest import ROOT  # noqa: E402
 from handle import patient  # noqa: E402
 
 Redis, RedisCluster, Sentinels = map(patient, (redis_server.Redis, redis_server.RedisCluster, redis_server.Sentinels))
+Postgres = patient(postgres_server.Postgres)
 SAFE = {"appendonly": "yes", "appendfsync": "always"}
 DAMAGED = "hapax:" + "d" * 64
 
@@ -184,3 +187,28 @@ def test_the_users_with_sentinels(hapax):
         are_needed(acts, group.nodes, "hapax-door", ["+role"])
         acts.nodes = group.sentinels  # whose ACL LOG tells
         are_needed(acts, group.sentinels, "hapax-sentinel", rights(sentinel))
+
+
+# The rights that the page names for the hybrid store are enough behind sentinels and in a database. Without either of
+# the two that are for these there are no hints.
+@pytest.mark.ci
+def test_the_user_of_the_hybrid_store(hapax):
+    page = (ROOT / "docs/stores.md").read_text()
+    granted, *more = re.findall("`(~hapax[^`]*|[+][^`]*)`", page[page.index("- A separate Redis user"):])[:3]
+    assert more == ["+role", "+select"]
+    with Postgres().start() as postgres, Sentinels(replicas=1).start() as group:
+        primary, keys = group.primary(), (f"k{i}" for i in itertools.count())
+        uri = f"hybrid:{by('cache', group.uri().split('?')[0])}/3+{postgres.uri(postgres.database())}"
+        assert hapax("init", "--store", uri).code == 0
+        primary.do("SELECT", 3)
+
+        def hinted(*rights):
+            """A Redis that takes its time is not waited for, and has no hint then."""
+            make({"": ["cache", "reset", "on", ">secret", "resetchannels", *granted.split(), *rights]}, group.nodes)
+            primary.do("ACL", "LOG", "RESET")
+            assert hapax.op(uri, "claim", next(keys), "1") == "claimed"
+            return primary.do("KEYS", "hapax:hint:*")
+
+        assert not any(hinted(right) for right in more)
+        redis_server.wait_for(lambda: hinted(*more), "a hint")
+        assert not primary.do("ACL", "LOG")
