@@ -158,6 +158,27 @@ static void a_node_that_hangs_is_left_out_for_a_while(void **state)
     assert_true(least_us < 150000); /* where each had waited: 200 ms */
 }
 
+/* Nodes that accept and say nothing are connected to within one patience, however many they are. */
+static void nodes_that_hang_share_one_patience(void **state)
+{
+    int64_t least_us = INT64_MAX;
+
+    for (size_t i = 0; i < BED_NODES; i++)
+        bed_stop(i);
+    for (unsigned i = 0; i < 6; i++) {
+        struct hapax__redlock *lock = bed_lock(BED_NODES);
+        struct hapax__redlock_item item = bed_item("hung", "mine", TTL_MS);
+        int64_t begin_us = hapax__monotonic_us(), spent_us;
+        enum hapax_error error;
+
+        assert_false(take(lock, &item, &error));
+        spent_us = hapax__monotonic_us() - begin_us;
+        least_us = spent_us < least_us ? spent_us : least_us;
+        hapax__redlock_close(lock);
+    }
+    assert_true(least_us < 900000); /* where each had its own: 1 s */
+}
+
 /* Slow, but in time, counts. */
 static void a_slow_node_counts(void **state)
 {
@@ -521,6 +542,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(a_majority_is_a_lock_whoever_is_down, case_begin),
         cmocka_unit_test_setup(a_majority_is_a_lock_whoever_hangs, case_begin),
         cmocka_unit_test_setup(a_node_that_hangs_is_left_out_for_a_while, case_begin),
+        cmocka_unit_test_setup(nodes_that_hang_share_one_patience, case_begin),
         cmocka_unit_test_setup(a_slow_node_counts, case_begin),
         cmocka_unit_test_setup(what_a_node_carries_out_late_is_released, case_begin),
         cmocka_unit_test_setup(a_value_of_another_is_told_and_stands, case_begin),

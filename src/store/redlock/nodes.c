@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/time.h"
+#include "store/redis/node.h"
 #include "store/redis/route.h"
 
 #include <assert.h>
@@ -87,7 +88,8 @@ static bool find_primary(struct hapax__redis_address *out, const struct hapax__r
 }
 
 /* Pauses a node that let us wait in vain: the next takes do without it. A node that refused at
- * once costs nothing, and may be well again at once. */
+ * once costs nothing, and may be well again at once. One that had little time left by others' fault
+ * is not paused, either. */
 static void blame(struct hapax__redlock_node *node, int64_t since_us, int64_t patience_us)
 {
     int64_t now_us = hapax__monotonic_us();
@@ -97,21 +99,22 @@ static void blame(struct hapax__redlock_node *node, int64_t since_us, int64_t pa
 }
 
 void hapax__redlock_connect_node(struct hapax__redlock *lock, struct hapax__redlock_node *node,
-                                 int64_t patience_us)
+                                 int64_t deadline_us, int64_t patience_us)
 {
-    int64_t begin_us = hapax__monotonic_us();
+    int64_t begin_us = hapax__monotonic_us(), left_us = deadline_us - begin_us;
     struct hapax__redis_address primary;
     const struct hapax__redis_address *address = &node->uri.hosts[0];
 
     if (node->uri.kind == HAPAX__REDIS_SENTINEL) {
-        if (!find_primary(&primary, node, patience_us, lock->why)) {
+        if (!find_primary(&primary, node, left_us, lock->why)) {
             blame(node, begin_us, patience_us);
             return;
         }
         address = &primary;
+        deadline_us = hapax__monotonic_us() + left_us;
     }
     if (hapax__redis_link_open(&node->link, address, &node->uri.login, node->uri.db, node->tls,
-                               hapax__monotonic_us() + patience_us, lock->why) != HAPAX_ERR_NONE) {
+                               deadline_us, lock->why) != HAPAX_ERR_NONE) {
         node->link = NULL;
         blame(node, begin_us, patience_us);
     }
@@ -162,8 +165,11 @@ static void collect_owed(struct hapax__redlock *lock, struct hapax__redlock_node
 
 void hapax__redlock_connect(struct hapax__redlock *lock, int64_t patience_us)
 {
+    int64_t deadline_us = hapax__monotonic_us() + patience_us;
+
     for (size_t i = 0; i < lock->count; i++) {
         struct hapax__redlock_node *node = &lock->nodes[i];
+        int64_t by_us;
 
         if (node->owed > 0)
             collect_owed(lock, node);
@@ -175,7 +181,9 @@ void hapax__redlock_connect(struct hapax__redlock *lock, int64_t patience_us)
             continue;
         if (node->link)
             hapax__redlock_drop_link(node);
-        hapax__redlock_connect_node(lock, node, patience_us);
+        by_us = hapax__redis_share(deadline_us, lock->count - i);
+        if (hapax__monotonic_us() < deadline_us)
+            hapax__redlock_connect_node(lock, node, by_us, patience_us);
     }
 }
 

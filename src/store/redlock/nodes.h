@@ -45,11 +45,14 @@ void hapax__redlock_drop_replies(struct hapax__redlock_node *node);
 /* Drops the last round's replies and its `why`. */
 void hapax__redlock_forget(struct hapax__redlock *lock);
 
-/* Connects each node that has no link and whose pause is over. A node that could not be connected
- * has no link afterwards. */
+/* Connects each node that has no link and whose pause is over, all of them within the patience. A
+ * node that could not be connected has no link afterwards; one that there was no time for is tried
+ * the next time. Behind sentinels a node may take as long again as it took to ask them. */
 void hapax__redlock_connect(struct hapax__redlock *lock, int64_t patience_us);
+/* Connects one, by the deadline: for the sentinels, and from their answer on as long again. Where
+ * it waited in vain for half of the patience, it is paused. */
 void hapax__redlock_connect_node(struct hapax__redlock *lock, struct hapax__redlock_node *node,
-                                 int64_t patience_us);
+                                 int64_t deadline_us, int64_t patience_us);
 
 /* Sends all calls to a node that has a link. Where that fails, node->waits is 0 and the link is
  * gone. */

@@ -365,7 +365,8 @@ static void reconnect_asked(struct hapax__redlock *lock, int64_t patience_us)
 {
     for (size_t i = 0; i < lock->count; i++)
         if (lock->nodes[i].asked && !lock->nodes[i].link)
-            hapax__redlock_connect_node(lock, &lock->nodes[i], patience_us);
+            hapax__redlock_connect_node(lock, &lock->nodes[i], hapax__monotonic_us() + patience_us,
+                                        patience_us);
 }
 
 static void forget_last(struct hapax__redlock *lock, struct hapax__redlock_item *items, size_t n)

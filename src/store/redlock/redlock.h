@@ -44,9 +44,10 @@ void hapax__redlock_close(struct hapax__redlock *lock);
 /* Tries each lock once on every node: all nodes at the same time, with one batch for each. A
  * lock that did not reach a majority, or reached it too late to be valid, is released
  * everywhere. A node that is down counts as a no. A node that does not answer is waited for a
- * tenth of the shortest ttl_ms (5 to 200 ms), and then left out for a second. n: at most
- * HAPAX_BATCH_MAX. Returns NONE where a majority of the nodes answered. Otherwise nothing is
- * taken: UNAVAILABLE (text: why), or NOMEM, and nothing was sent. */
+ * tenth of the shortest ttl_ms (5 to 200 ms), and then left out for a second. Nodes that have no
+ * connection yet are connected to before that, all within as long. n: at most HAPAX_BATCH_MAX.
+ * Returns NONE where a majority of the nodes answered. Otherwise nothing is taken: UNAVAILABLE
+ * (text: why), or NOMEM, and nothing was sent. */
 enum hapax_error hapax__redlock_take(struct hapax__redlock *lock, struct hapax__redlock_item *items,
                                      size_t n, char text[HAPAX_TEXT_MAX]);
 
