@@ -171,7 +171,8 @@ static void tell(struct hapax__call *calls)
 }
 
 /* Waits for a new state of the call. A signal stops what has not run: what comes of the claim is
- * waited for, --timeout at most. False: that is over, or a second signal came. */
+ * waited for, --timeout at most. It is heard before the state, which may be that the command is to
+ * run. False: that is over, or a second signal came. */
 static bool await(struct running *r)
 {
     struct pollfd fds[] = {{.fd = r->told, .events = POLLIN}, {.fd = r->signals, .events = POLLIN}};
@@ -183,8 +184,6 @@ static bool await(struct running *r)
         int64_t left_ms = (until_us - hapax__boot_us()) / US_PER_MS;
 
         (void)poll(fds, 2, until_us == INT64_MAX ? -1 : left_ms > 0 ? (int)left_ms : 0);
-        if (eventfd_read(r->told, &count) == 0)
-            return true;
         while ((number = cli_signals_wait(r->signals, 0)) != 0) {
             if (number == SIGCHLD || r->ran)
                 continue;
@@ -193,6 +192,8 @@ static bool await(struct running *r)
             r->stopped = number;
             until_us = hapax__boot_us() + r->policy.timeout_ms * US_PER_MS;
         }
+        if (eventfd_read(r->told, &count) == 0)
+            return true;
         if (hapax__boot_us() >= until_us)
             return false;
     }

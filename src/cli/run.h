@@ -58,7 +58,7 @@ struct running {
     int signals;
     int told; /* an eventfd: the call has a new state */
     bool ran; /* the command has begun */
-    int stopped; /* the signal that came before that */
+    int stopped; /* the first signal that came before that */
     bool passed_on; /* the output is printed */
     bool unprinted; /* stdout took no more */
     char line[RUN_TEXT_MAX]; /* what there is to say */

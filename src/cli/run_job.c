@@ -148,14 +148,18 @@ static void take_output(struct running *r, struct cli_child *child, struct outpu
     }
 }
 
-/* Hands signals on to the command. */
-static void hand_on(const struct running *r, const struct cli_child *child)
+/* Hands signals on to the command, or to the hook. */
+static void hand_on(struct running *r, const struct cli_child *child)
 {
     int number;
 
-    while ((number = cli_signals_wait(r->signals, 0)) != 0)
-        if (number != SIGCHLD)
-            cli_child_signal(child, number);
+    while ((number = cli_signals_wait(r->signals, 0)) != 0) {
+        if (number == SIGCHLD)
+            continue;
+        if (!r->ran && !r->stopped)
+            r->stopped = number;
+        cli_child_signal(child, number);
+    }
 }
 
 /* Waits until the command has ended and its output is closed: what it left running may still
@@ -253,6 +257,7 @@ enum hapax_class run_handle(struct running *r, struct hapax_attempt *attempt)
 
     if (r->stopped)
         return cls;
+    r->ran = true; /* signals are the command's from here on */
     r->ran = run_command(r, r->args->args.words, attempt, &out, &status, &killed);
     if (r->ran)
         cls = class_of(r, status, killed);
@@ -274,7 +279,9 @@ enum hapax_class run_reconcile(struct running *r, struct hapax_attempt *attempt)
 
     if (r->stopped)
         return cls;
-    if (run_command(r, words, attempt, &out, &status, &killed) && !killed && status <= 1)
+    /* One that a signal of ours may have ended, with whatever status, has not answered. */
+    if (run_command(r, words, attempt, &out, &status, &killed) && !r->stopped && !killed &&
+        status <= 1)
         cls = status == 0 ? HAPAX_CLASS_FINAL : HAPAX_CLASS_NOT_RUN;
     if (cls == HAPAX_CLASS_FINAL)
         set_outcome(r, attempt, 0, &out);
@@ -287,6 +294,7 @@ void run_unprotected(struct running *r, struct hapax_outcome *outcome, uint8_t *
     struct output out = {.kept = true, .pass_on = true};
     bool killed = false;
 
+    r->ran = true;
     (void)run_command(r, r->args->args.words, NULL, &out, &outcome->status, &killed);
     outcome->body = (struct hapax_span){out.bytes, out.len};
     *bytes = out.bytes;

@@ -390,6 +390,23 @@ def test_a_hook_is_asked_whether_it_happened(runs, hook, status, output, effects
     assert (done.returncode, done.stdout, runs.effects()) == (status, output, effects), done.stderr
 
 
+# A hook that a signal may have ended has not answered, whatever its status; so the command is not run again.
+@pytest.mark.parametrize("hook", [
+    "trap 'exit 1' TERM; echo > asked; while :; do sleep .05; done",
+    "trap 'exit 0' TERM; echo > asked; while :; do sleep .05; done",
+    "(echo > asked; cat go) & exit 1",  # it has ended, and what it started has not
+])
+def test_a_hook_that_is_told_to_end_is_not_believed(runs, hook):
+    options = ["--on-expired", "reconcile", "--lease", "500ms", "--wait", "1m", "--reconcile", hook]
+    script = BEGIN + "[ $HAPAX_ATTEMPT = 2 ] || cat go"
+    end(runs.start("k", script, *options), signal.SIGKILL)
+    process = runs.start("k", script, *options, waits=False)
+    wait_until((runs.folder / "asked").exists, "the hook's begin")
+    process.send_signal(signal.SIGTERM)
+    err = process.communicate(timeout=PATIENCE)[1]
+    assert (process.returncode, runs.effects(), runs.status("k")["state"]) == (UNKNOWN, 1, "unknown"), err
+
+
 # A signal reaches the command and what it has started, and its own end counts.
 def test_signals_are_handed_on(runs):
     process = runs.start("k", f"trap 'echo told; exit 5' TERM; sh -c '{BEGIN} exec cat go'", "--class", "5 final")
