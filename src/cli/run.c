@@ -4,8 +4,8 @@
  * output and exit status are the outcome.
  *
  * The invariants: the output is stored before it is printed, unless it is too long to be stored.
- * The command ends with us, and when its claim is lost. What we ourselves have to say goes to
- * stderr, and has exit statuses of its own.
+ * The command ends with us, when its claim is lost, and when --run-max is over. What we ourselves
+ * have to say goes to stderr, and has exit statuses of its own.
  */
 #include "run.h"
 
@@ -90,6 +90,10 @@ static int judge(struct running *r, const struct hapax_answer *answer, const cha
     case HAPAX_ANSWER_BYPASS:
         if (r->stopped)
             return RUN_SIGNALLED + r->stopped;
+        if (r->late) {
+            run_say(r, "--run-max is over: the command was ended, and nobody knows what it did");
+            return RUN_LOST;
+        }
         if (answer->unprotected)
             run_say(r, "ran unprotected: the store is away, and --on-store-error is open");
         else if (r->passed_on)
@@ -398,14 +402,14 @@ const struct cli_command cli_run = {
         "prints the output. Whoever runs KEY later, on any machine with that store, gets the same "
         "output and status, and nothing runs. COMMAND finds HAPAX_KEY, HAPAX_ATTEMPT, HAPAX_FENCE "
         "and HAPAX_STALE in its environment; its stdin is empty; its stderr is passed on and not "
-        "kept. It is ended with hapax, and when its claim is lost.\n\n"
+        "kept. It is ended with hapax, when its claim is lost, and when --run-max is over.\n\n"
         "Exit status 0 of COMMAND is final, and 75 means that it did nothing, which is believed "
         "under --on-expired rerun. Any other is a failure: the next one runs it again, unless "
         "--on-failed says otherwise. A death by a signal leaves unknown what was done.\n\n"
         "Own exit statuses: 118 done, but its output was not kept; 119 --attempts-max is used up; "
         "120 KEY was used for another command; 121 nobody knows what an earlier attempt did; 122 "
-        "another runs it; 123 the store failed; 124 the claim was lost; 125 wrong usage; 126 and "
-        "127 COMMAND cannot be run. docs/run.md tells more.",
+        "another runs it; 123 the store failed; 124 the claim was lost, or --run-max is over; 125 "
+        "wrong usage; 126 and 127 COMMAND cannot be run. docs/run.md tells more.",
     .options = run_options,
     .option_count = RUN_OPTIONS,
     .groups = {{"Options", "scope"}, {"Policies", "profile"}},

@@ -59,6 +59,8 @@ struct running {
     int told; /* an eventfd: the call has a new state */
     bool ran; /* the command has begun */
     int stopped; /* the first signal that came before that */
+    int64_t until_us; /* when --run-max is over; 0: neither hook nor command has begun */
+    bool late; /* it was over before their end */
     bool passed_on; /* the output is printed */
     bool unprinted; /* stdout took no more */
     char line[RUN_TEXT_MAX]; /* what there is to say */

@@ -21,8 +21,8 @@
 #include <unistd.h>
 
 #define TRY_AGAIN    75 /* EX_TEMPFAIL of sysexits.h */
-#define LOOK_MS      200 /* between two looks whether the claim is lost */
-#define GRACE_US     (5 * US_PER_S) /* from SIGTERM to SIGKILL, once it is */
+#define LOOK_MS      200 /* between two looks whether the command is to end */
+#define GRACE_US     (5 * US_PER_S) /* from SIGTERM to SIGKILL, where the command is to end */
 #define VARIABLES    6u
 #define VARIABLE_MAX 320u
 
@@ -162,8 +162,16 @@ static void hand_on(struct running *r, const struct cli_child *child)
     }
 }
 
+/* Whether the command is to end. When --run-max is over, a part of the lease is left: the last
+ * renewal was asked less than a third of a lease ago. */
+static bool is_to_end(struct running *r, const struct hapax_attempt *attempt)
+{
+    r->late = r->late || hapax__boot_us() >= r->until_us;
+    return r->late || (attempt && hapax_attempt_lost(attempt));
+}
+
 /* Waits until the command has ended and its output is closed: what it left running may still
- * print. Where the claim is lost, the command is ended. */
+ * print. A command that is to end is ended. */
 static void follow(struct running *r, struct cli_child *child, struct output *out,
                    const struct hapax_attempt *attempt)
 {
@@ -175,7 +183,7 @@ static void follow(struct running *r, struct cli_child *child, struct output *ou
         (void)poll(fds, 2, LOOK_MS);
         take_output(r, child, out);
         hand_on(r, child);
-        if (!attempt || !hapax_attempt_lost(attempt))
+        if (!is_to_end(r, attempt))
             continue;
         if (kill_us == INT64_MAX) {
             cli_child_signal(child, SIGTERM);
@@ -199,6 +207,8 @@ static bool run_command(struct running *r, char *const *words, const struct hapa
     struct cli_child child;
     int error = ENOMEM;
 
+    if (r->until_us == 0)
+        r->until_us = hapax__boot_us() + r->policy.run_max_ms * US_PER_MS;
     if (r->input >= 0)
         (void)lseek(r->input, 0, SEEK_SET); /* the hook may have read it */
     if (env)
@@ -261,7 +271,7 @@ enum hapax_class run_handle(struct running *r, struct hapax_attempt *attempt)
     r->ran = run_command(r, r->args->args.words, attempt, &out, &status, &killed);
     if (r->ran)
         cls = class_of(r, status, killed);
-    if (hapax_attempt_lost(attempt))
+    if (r->late || hapax_attempt_lost(attempt))
         cls = HAPAX_CLASS_UNKNOWN;
     set_outcome(r, attempt, status, &out);
     free(out.bytes);
@@ -280,8 +290,8 @@ enum hapax_class run_reconcile(struct running *r, struct hapax_attempt *attempt)
     if (r->stopped)
         return cls;
     /* One that a signal of ours may have ended, with whatever status, has not answered. */
-    if (run_command(r, words, attempt, &out, &status, &killed) && !r->stopped && !killed &&
-        status <= 1)
+    if (run_command(r, words, attempt, &out, &status, &killed) && !r->stopped && !r->late &&
+        !killed && status <= 1)
         cls = status == 0 ? HAPAX_CLASS_FINAL : HAPAX_CLASS_NOT_RUN;
     if (cls == HAPAX_CLASS_FINAL)
         set_outcome(r, attempt, 0, &out);

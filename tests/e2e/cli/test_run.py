@@ -426,6 +426,16 @@ def test_a_command_whose_claim_is_lost_is_ended(runs, ignores):
     assert runs.sh("k", BEGIN + "exit 0").returncode == MISMATCH  # it is free, for the same command
 
 
+# Longer than --run-max a command does not run, since nobody renews its claim then; what it did, nobody knows.
+@pytest.mark.parametrize("expired, again", [("hold", UNKNOWN), ("rerun", 0)])
+def test_a_command_ends_where_run_max_is_over(runs, expired, again):
+    options = ["--lease", "300ms", "--on-expired", expired, "--wait", "1m"]
+    script = BEGIN + "trap 'exit 0' TERM; [ $HAPAX_ATTEMPT = 2 ] || while :; do sleep .05; done"
+    done = runs.sh("k", script, *options, "--run-max", "300ms")
+    assert done.returncode == LOST and b"--run-max is over" in done.stderr
+    assert runs.sh("k", script, *options).returncode == again
+
+
 # Stopped past the lease: another has run meanwhile, and its outcome is the operation's.
 def test_one_that_was_stopped_past_its_lease_gets_the_other_outcome(runs):  # promise 2
     script = BEGIN + "[ $HAPAX_ATTEMPT = 2 ] || cat go; echo $HAPAX_ATTEMPT"
