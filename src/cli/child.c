@@ -115,6 +115,8 @@ static int start(struct cli_child *child, const struct cli_child_how *how, int o
         guard_group(alive[0]);
     if (child->guard < 0)
         return errno;
+    /* Before there is a command: whoever kills our own group must not meet the guard, too. */
+    (void)setpgid(child->guard, child->guard);
     error = fork_command(child, how, out, alive[1], failure, status);
     if (error != 0) {
         (void)kill(child->guard, SIGKILL);

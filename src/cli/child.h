@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A command that runs as our child, in a session of its own. Its whole process group is ended with
- * us: where we are killed, even by SIGKILL, a guard kills the group.
+ * us: where we are killed, even by SIGKILL and with our own process group, a guard kills the group.
  *
- * The guard is a second child of ours. It waits at a pipe whose other end only we have. Rejected:
- * PR_SET_PDEATHSIG alone. That reaches the command, and not what the command has started: of
- * `sh -c 'dump | upload'` the shell would die and the upload go on.
+ * The guard is a second child of ours, in a group of its own. It waits at a pipe whose other end
+ * only we have. Rejected: PR_SET_PDEATHSIG alone. That reaches the command, and not what the
+ * command has started: of `sh -c 'dump | upload'` the shell would die and the upload go on.
  */
 #ifndef HAPAX_CLI_CHILD_H
 #define HAPAX_CLI_CHILD_H

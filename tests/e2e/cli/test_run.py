@@ -343,13 +343,17 @@ def names_of_threads(pid):
 
 # ---- deaths -----------------------------------------------------------------------------------
 
+def number_in(path):
+    """The process's number that a script has written there."""
+    wait_until(lambda: path.exists() and path.read_text().endswith("\n"), "the inner command")
+    return int(path.read_text())
+
+
 # kill -9 of hapax run: neither the command nor what it has started goes on; the next attempt knows of it.
 def test_nothing_goes_on_where_run_is_killed(shared):
     script = BEGIN + "sh -c 'echo $$ > inner; cat go; echo later >> effects' & wait"
     process = shared.start("k", script, "--lease", "1s")
-    wait_until(lambda: (shared.folder / "inner").exists() and (shared.folder / "inner").read_text().endswith("\n"),
-               "the inner command")
-    family = [int((shared.folder / "inner").read_text()), *children_of(process.pid)]
+    family = [number_in(shared.folder / "inner"), *children_of(process.pid)]
     assert len(family) == 3  # with the guard
     end(process, signal.SIGKILL)
     wait_until(lambda: all(map(is_over, family)), "their end")
@@ -359,6 +363,14 @@ def test_nothing_goes_on_where_run_is_killed(shared):
     after = shared.start("k", script, "--wait", "1m", "--lease", "1s")
     assert (shared.folder / "effects").read_text().split() == ["1", "2"]
     end(after, signal.SIGKILL)
+
+
+# kill -9 of its whole process group, as by `timeout -k` or `kill %1`: the guard is in a group of its own.
+def test_nothing_goes_on_where_the_group_of_run_is_killed(runs):
+    process = runs.start("k", BEGIN + "sh -c 'echo $$ > inner; cat go' & wait", start_new_session=True)
+    family = [number_in(runs.folder / "inner"), *children_of(process.pid)]
+    os.killpg(process.pid, signal.SIGKILL)
+    wait_until(lambda: all(map(is_over, family)), "their end")
 
 
 # Under hold nobody runs it again; an operator who knows gives the output.
