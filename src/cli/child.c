@@ -5,9 +5,11 @@
  */
 #include "child.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -155,6 +157,26 @@ bool cli_child_ended(const struct cli_child *child)
 
     return waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
            info.si_pid != 0;
+}
+
+/* Rejected: kill() with 0. It finds the zombie, too. */
+bool cli_child_alone(const struct cli_child *child)
+{
+    DIR *processes = opendir("/proc");
+    const struct dirent *entry = NULL;
+    bool seen = false, others = false;
+
+    while (processes && !others && (entry = readdir(processes))) {
+        pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10); /* 0 where it is no process */
+
+        if (pid == child->pid)
+            seen = true;
+        else
+            others = getpgid(pid) == child->pid;
+    }
+    if (processes)
+        (void)closedir(processes);
+    return seen && !others;
 }
 
 void cli_child_signal(const struct cli_child *child, int number)

@@ -171,14 +171,15 @@ static bool is_to_end(struct running *r, const struct hapax_attempt *attempt)
 }
 
 /* Waits until the command has ended and its output is closed: what it left running may still
- * print. A command that is to end is ended. */
+ * print. A command that is to end is ended, with all of its process group. */
 static void follow(struct running *r, struct cli_child *child, struct output *out,
                    const struct hapax_attempt *attempt)
 {
     struct pollfd fds[] = {{.fd = r->signals, .events = POLLIN}, {.events = POLLIN}};
     int64_t kill_us = INT64_MAX;
 
-    while (child->out >= 0 || !cli_child_ended(child)) {
+    while (child->out >= 0 || !cli_child_ended(child) ||
+           (kill_us < INT64_MAX && !cli_child_alone(child))) {
         fds[1].fd = child->out;
         (void)poll(fds, 2, LOOK_MS);
         take_output(r, child, out);

@@ -438,6 +438,16 @@ def test_a_command_whose_claim_is_lost_is_ended(runs, ignores):
     assert runs.sh("k", BEGIN + "exit 0").returncode == MISMATCH  # it is free, for the same command
 
 
+# So is what the command has started, though the command itself has ended and nothing prints any more.
+def test_nothing_goes_on_where_a_claim_is_lost(runs):
+    inner = "trap \"\" TERM; echo $$ > inner; while :; do cat go; done"
+    process = runs.start("k", f"sh -c '{inner}' >/dev/null 2>&1 & {BEGIN} wait", "--lease", "900ms")
+    pid = number_in(runs.folder / "inner")
+    assert runs.hapax("resolve", "--store", runs.store, "k", "--fail", "--force").code == 0
+    assert process.wait(PATIENCE) == LOST
+    wait_until(lambda: is_over(pid), "the end of what it started")
+
+
 # Longer than --run-max a command does not run, since nobody renews its claim then; what it did, nobody knows.
 @pytest.mark.parametrize("expired, again", [("hold", UNKNOWN), ("rerun", 0)])
 def test_a_command_ends_where_run_max_is_over(runs, expired, again):
