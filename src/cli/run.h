@@ -24,6 +24,8 @@
 #define RUN_RULES_MAX 64u
 #define RUN_TEXT_MAX  640u
 
+struct cli_child;
+
 struct run_args {
     struct cli_args args;
     const char *scope;
@@ -59,8 +61,12 @@ struct running {
     int told; /* an eventfd: the call has a new state */
     bool ran; /* the command has begun */
     int stopped; /* the first signal that came before that */
+    bool ending; /* a signal came that ends a process */
     int64_t until_us; /* when --run-max is over; 0: neither hook nor command has begun */
     bool late; /* it was over before their end */
+    struct cli_child *child; /* command or hook, while it runs */
+    const struct hapax_attempt *attempt; /* the child's; NULL: it runs unprotected */
+    int64_t kill_us; /* when the child gets SIGKILL; 0: it is not to end */
     bool passed_on; /* the output is printed */
     bool unprinted; /* stdout took no more */
     char line[RUN_TEXT_MAX]; /* what there is to say */
@@ -82,7 +88,8 @@ enum cli_exit run_ask(struct running *r);
 
 /* ---- the command (run_job.c) ------------------------------------------------------------- */
 
-/* Prints a part of the output. A failure is kept in r. */
+/* Prints a part of the output, and sees to signals and to the command meanwhile. Once a signal came
+ * and the command has ended, stdout is waited for no longer than 5 s. A failure is kept in r. */
 void run_print(struct running *r, struct hapax_span output);
 
 /* Runs the command, and sets its outcome. */

@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -83,18 +84,77 @@ static char **make_env(char variables[VARIABLES][VARIABLE_MAX], const struct hap
     return env;
 }
 
+/* Hears signals, and hands them on to the command, or to the hook. */
+static void hand_on(struct running *r)
+{
+    int number;
+
+    while ((number = cli_signals_wait(r->signals, 0)) != 0) {
+        if (number == SIGCHLD)
+            continue;
+        if (!r->ran && !r->stopped)
+            r->stopped = number;
+        r->ending = r->ending || (number != SIGUSR1 && number != SIGUSR2);
+        if (r->child)
+            cli_child_signal(r->child, number);
+    }
+}
+
+/* Whether the command is to end. When --run-max is over, a part of the lease is left: the last
+ * renewal was asked less than a third of a lease ago. */
+static bool is_to_end(struct running *r)
+{
+    r->late = r->late || hapax__boot_us() >= r->until_us;
+    return r->late || (r->attempt && hapax_attempt_lost(r->attempt));
+}
+
+/* Hears signals, and ends a command that is to end. True: SIGKILL has gone to its group. */
+static bool look(struct running *r)
+{
+    hand_on(r);
+    if (!r->child || !is_to_end(r))
+        return false;
+    if (r->kill_us == 0) {
+        cli_child_signal(r->child, SIGTERM);
+        r->kill_us = hapax__boot_us() + GRACE_US;
+    }
+    if (hapax__boot_us() < r->kill_us)
+        return false;
+    cli_child_signal(r->child, SIGKILL);
+    return true;
+}
+
+/* Waits until stdout takes more, and looks meanwhile. False: it takes nothing, the command has
+ * ended, and a signal came to end us, too. */
+static bool await_stdout(struct running *r)
+{
+    struct pollfd fds[] = {{.fd = r->signals, .events = POLLIN}, {.fd = 1, .events = POLLOUT}};
+    int64_t until_us = hapax__boot_us() + GRACE_US;
+
+    for (;;) {
+        (void)poll(fds, 2, LOOK_MS);
+        (void)look(r);
+        if (fds[1].revents != 0)
+            return true;
+        if (r->ending && (!r->child || cli_child_ended(r->child)) && hapax__boot_us() >= until_us)
+            return false;
+    }
+}
+
 void run_print(struct running *r, struct hapax_span output)
 {
-    ssize_t put;
+    for (size_t done = 0; done < output.len && !r->unprinted;) {
+        bool takes = await_stdout(r);
+        size_t left = output.len - done;
+        ssize_t put = -1;
 
-    for (size_t done = 0; done < output.len && !r->unprinted; done += (size_t)put) {
-        put = write(1, output.ptr + done, output.len - done);
-        if (put < 0 && errno == EINTR)
-            put = 0;
-        if (put < 0) {
+        if (takes) /* a pipe with any room takes so many bytes at once */
+            put = write(1, output.ptr + done, left < PIPE_BUF ? left : PIPE_BUF);
+        if (put >= 0) {
+            done += (size_t)put;
+        } else if (!takes || errno != EINTR) {
             r->unprinted = true;
-            run_say(r, "cannot print the output: %s", strerror(errno));
-            return;
+            run_say(r, "cannot print the output: %s", takes ? strerror(errno) : "nobody reads it");
         }
     }
 }
@@ -129,71 +189,36 @@ static void keep(struct running *r, struct output *out, const uint8_t *bytes, si
     r->passed_on = true;
 }
 
-/* Takes what the command has printed by now. */
-static void take_output(struct running *r, struct cli_child *child, struct output *out)
+/* Takes a part of what the command has printed by now. */
+static void take_output(struct running *r, struct output *out)
 {
     uint8_t bytes[65536];
     ssize_t got;
 
-    while (child->out >= 0) {
-        got = read(child->out, bytes, sizeof(bytes));
-        if (got < 0 && (errno == EINTR || errno == EAGAIN))
-            return;
-        if (got > 0) {
-            keep(r, out, bytes, (size_t)got);
-            continue;
-        }
-        close(child->out);
-        child->out = -1;
+    if (r->child->out < 0)
+        return;
+    got = read(r->child->out, bytes, sizeof(bytes));
+    if (got > 0) {
+        keep(r, out, bytes, (size_t)got);
+    } else if (got == 0 || (errno != EINTR && errno != EAGAIN)) {
+        close(r->child->out);
+        r->child->out = -1;
     }
-}
-
-/* Hands signals on to the command, or to the hook. */
-static void hand_on(struct running *r, const struct cli_child *child)
-{
-    int number;
-
-    while ((number = cli_signals_wait(r->signals, 0)) != 0) {
-        if (number == SIGCHLD)
-            continue;
-        if (!r->ran && !r->stopped)
-            r->stopped = number;
-        cli_child_signal(child, number);
-    }
-}
-
-/* Whether the command is to end. When --run-max is over, a part of the lease is left: the last
- * renewal was asked less than a third of a lease ago. */
-static bool is_to_end(struct running *r, const struct hapax_attempt *attempt)
-{
-    r->late = r->late || hapax__boot_us() >= r->until_us;
-    return r->late || (attempt && hapax_attempt_lost(attempt));
 }
 
 /* Waits until the command has ended and its output is closed: what it left running may still
  * print. A command that is to end is ended, with all of its process group. */
-static void follow(struct running *r, struct cli_child *child, struct output *out,
-                   const struct hapax_attempt *attempt)
+static void follow(struct running *r, struct output *out)
 {
     struct pollfd fds[] = {{.fd = r->signals, .events = POLLIN}, {.events = POLLIN}};
-    int64_t kill_us = INT64_MAX;
 
-    while (child->out >= 0 || !cli_child_ended(child) ||
-           (kill_us < INT64_MAX && !cli_child_alone(child))) {
-        fds[1].fd = child->out;
+    while (r->child->out >= 0 || !cli_child_ended(r->child) ||
+           (r->kill_us > 0 && !cli_child_alone(r->child))) {
+        fds[1].fd = r->child->out;
         (void)poll(fds, 2, LOOK_MS);
-        take_output(r, child, out);
-        hand_on(r, child);
-        if (!is_to_end(r, attempt))
-            continue;
-        if (kill_us == INT64_MAX) {
-            cli_child_signal(child, SIGTERM);
-            kill_us = hapax__boot_us() + GRACE_US;
-        } else if (hapax__boot_us() >= kill_us) {
-            cli_child_signal(child, SIGKILL);
-            if (cli_child_ended(child))
-                return;
-        }
+        take_output(r, out);
+        if (look(r) && cli_child_ended(r->child))
+            return;
     }
 }
 
@@ -221,7 +246,11 @@ static bool run_command(struct running *r, char *const *words, const struct hapa
         *status = *status ? *status : RUN_FAILED;
         return false;
     }
-    follow(r, &child, out, attempt);
+    r->child = &child;
+    r->attempt = attempt;
+    r->kill_us = 0;
+    follow(r, out);
+    r->child = NULL;
     *status = cli_child_reap(&child, killed);
     return true;
 }

@@ -1,9 +1,12 @@
 """hapax run: a command once for its key, whatever happens to it and to those who ask."""
 import contextlib
+import fcntl
 import json
 import os
 import signal
 import subprocess
+import sys
+import termios
 
 import pytest
 from conftest import HAPAX, PATIENCE, at_some_pace, end, wait_until
@@ -165,6 +168,26 @@ def test_output_that_nobody_reads_is_stored(runs):
     os.close(writer)
     assert done.returncode == WRONG and b"cannot print" in done.stderr
     assert runs("k", "--", "echo", "x").stdout == b"x\n"
+
+
+# Output over the limit is printed as it comes. If nobody reads it, signals are handed on nevertheless, and a command
+# that has lost its claim is ended.
+@pytest.mark.parametrize("lost", [False, True])
+def test_output_that_nobody_reads_holds_up_no_end(runs, lost):
+    process = runs.start("k", BEGIN + "echo $$ > inner; exec yes", "--max-response", "1k", "--lease", "900ms")
+    wait_until(lambda: unread(process.stdout) == fcntl.fcntl(process.stdout, fcntl.F_GETPIPE_SZ), "the pipe being full")
+    if lost:
+        assert runs.hapax("resolve", "--store", runs.store, "k", "--fail", "--force").code == 0
+    else:
+        process.send_signal(signal.SIGTERM)
+    wait_until(lambda: is_over(number_in(runs.folder / "inner")), "the command's end")
+    if lost:
+        process.communicate(timeout=PATIENCE)
+    assert process.wait(PATIENCE) == (LOST if lost else WRONG)
+
+
+def unread(pipe):
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 # What the command leaves running may still print: that is part of the output, as in a shell's $(…).
