@@ -362,7 +362,7 @@ static enum cli_exit run(struct cli_args *args)
     }
     explicit_bzero(&r->secrets, sizeof(r->secrets));
     explicit_bzero(&r->keys, sizeof(r->keys));
-    if (r->line[0] != '\0' && !args->json) {
+    if (r->line[0] != '\0') {
         (void)fputs("hapax run: ", stderr);
         print_text(stderr, hapax_str(r->line), false, 0);
         (void)fputc('\n', stderr);

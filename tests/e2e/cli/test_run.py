@@ -535,12 +535,14 @@ def test_an_outcome_waits_for_a_store_that_is_away(hapax, store):
     assert runs.sh("k", WAIT).stdout == b"done\n" and runs.effects() == 1
 
 
-# What could not be stored is said.
-def test_an_outcome_that_is_not_stored_is_told(hapax, store):  # promise 4
+# What could not be stored is said; also behind an object of JSON, which is printed before.
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_an_outcome_that_is_not_stored_is_told(hapax, store, options):  # promise 4
     keeper = hapax.keep(store)
     runs = Runs(hapax, f"unix:{store.removeprefix('rocksdb:')}/keeper.sock")
-    process = runs.start("k", WAIT, "--save-wait", "100ms", "--lease", "500ms")
+    process = runs.start("k", WAIT, "--save-wait", "100ms", "--lease", "500ms", *options)
     end(keeper, signal.SIGKILL)
     runs.go()
     out, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, out) == (0, b"done\n") and b"could not be stored" in err
+    assert process.returncode == 0 and b"could not be stored" in err
+    assert (json.loads(out)["output"] if options else out.decode()) == "done\n"
