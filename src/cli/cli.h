@@ -371,7 +371,8 @@ int cli_signals_begin(void);
 /* The same for more signals besides those two. */
 int cli_signals_begin_with(const int *more, size_t n);
 
-/* The same for who runs a command: for what is passed on to the command, and for its end. */
+/* The same for who runs a command: for what is passed on to the command, and for its end. What was
+ * ignored at our start (`nohup`) stays ignored, but for SIGCHLD. */
 int cli_signals_begin_parent(void);
 
 /* Waits for a signal, at most timeout_ms (negative: no limit). Returns the signal; 0: none came.

@@ -325,7 +325,6 @@ static enum cli_exit prepare(struct running *r, struct cli_args *args)
         exit = cli_traces_open(&r->traces, args, &r->args->telling, HAPAX__TRACED_COMMAND);
     if (exit != CLI_DONE)
         return exit;
-    (void)signal(SIGCHLD, SIG_DFL);
     (void)signal(SIGPIPE, SIG_IGN); /* what is printed may have no reader, and is to be stored */
     r->signals = cli_signals_begin_parent();
     r->told = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

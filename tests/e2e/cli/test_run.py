@@ -364,6 +364,19 @@ def test_a_signal_ends_one_that_waits(shared):
     assert shared.sh("k", WAIT).stdout == b"done\n"
 
 
+# What its starter ignores, it ignores, as all commands do: behind nohup a terminal that goes away ends nothing.
+def test_an_ignored_signal_ends_nothing(runs):
+    script = BEGIN + "[ $HAPAX_ATTEMPT = 2 ] || { cat go; exit 3; }; echo done"
+    first = runs.start("k", script)
+    second = runs.start("k", script, "--wait", "1h", waits=False,
+                        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    wait_until(lambda: b"hapax-pulse" in names_of_threads(second.pid), "the second being under way")
+    second.send_signal(signal.SIGHUP)
+    runs.go()
+    assert second.communicate(timeout=PATIENCE)[0] == b"done\n" and second.returncode == 0
+    assert first.wait(PATIENCE) == 3
+
+
 def names_of_threads(pid):
     return b"".join(subprocess.run(["sh", "-c", f"cat /proc/{pid}/task/*/comm"], capture_output=True).stdout.split())
 
