@@ -37,11 +37,33 @@ void cli_log_danger(void *arg, enum cli_level level, const char *line)
     cli_log(arg, text);
 }
 
+/* Whether a value of nginx's has a variable whose name begins with one of these. */
+static bool has_variable(const char *value, const char *const *names, size_t n)
+{
+    for (const char *at = strchr(value, '$'); at; at = strchr(at + 1, '$'))
+        for (size_t i = 0; i < n; i++)
+            if (hapax__text_begins(at + 1 + (at[1] == '{'), names[i]))
+                return true;
+    return false;
+}
+
+/* Whether an owner changes with a token, a key or a cookie. */
+static bool is_credential(const char *owner)
+{
+    static const char *const names[] = {
+        "http_authorization",  "http_x_api_key", "http_api_key", "http_x_auth_token",
+        "http_x_access_token", "http_cookie",    "cookie_"};
+
+    return owner && has_variable(owner, names, sizeof(names) / sizeof(names[0]));
+}
+
 /* ---- the promise ------------------------------------------------------------------------- */
 
 /* *level is WARNING where an effect may happen twice, otherwise OK. */
-static const char *promise_of_effects(enum cli_level *level, const struct hapax_policy *policy)
+static const char *promise_of_effects(enum cli_level *level, const struct cli_door *door)
 {
+    const struct hapax_policy *policy = door->policy;
+
     *level = CLI_WARNING;
     if (policy->on_store_error == HAPAX_STORE_OPEN)
         return "an effect may happen twice: without the store requests run unprotected";
@@ -52,6 +74,9 @@ static const char *promise_of_effects(enum cli_level *level, const struct hapax_
                "next request runs again (on-expired hold prevents that)";
     if (hapax__on_failed(policy) == HAPAX_FAILED_RETRY)
         return "an effect may happen twice where a 500 follows it: on-failed is retry";
+    if (is_credential(door->owner))
+        return "an effect may happen twice: a new token begins new keys, so a repeat with it runs "
+               "again";
     *level = CLI_OK;
     if (policy->on_expired == HAPAX_EXPIRED_RECONCILE)
         return "no effect happens twice: after a crash, a cut connection or a 500 the hook is "
@@ -82,7 +107,7 @@ enum cli_level cli_promise(char out[CLI_PROMISE_MAX], const struct cli_door *doo
     const struct hapax_policy *policy = door->policy;
     char apart[256], age[PRINT_AGE_MAX] = "ever";
     enum cli_level level;
-    const char *effects = promise_of_effects(&level, policy);
+    const char *effects = promise_of_effects(&level, door);
     char begin[128] = "";
     const char *others = !door->mode                         ? ""
                          : strcmp(door->mode, "shadow") == 0 ? "only counted"
@@ -184,11 +209,7 @@ static bool is_clients(const char *value)
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         if (strcmp(value, known[i]) == 0)
             return false;
-    for (const char *at = strchr(value, '$'); at; at = strchr(at + 1, '$'))
-        for (size_t i = 0; i < sizeof(free) / sizeof(free[0]); i++)
-            if (hapax__text_begins(at + 1 + (at[1] == '{'), free[i]))
-                return true;
-    return false;
+    return has_variable(value, free, sizeof(free) / sizeof(free[0]));
 }
 
 static void advise_who(const struct cli_advice *to, const struct cli_door *door)
@@ -197,6 +218,11 @@ static void advise_who(const struct cli_advice *to, const struct cli_door *door)
         cli_advise(to, CLI_DANGER,
                    "--owner \"%.100s\": clients write that themselves, and so take and read keys "
                    "of others; take what was verified, as auth:NAME or $ssl_client_s_dn",
+                   door->owner);
+    if (is_credential(door->owner))
+        cli_advise(to, CLI_WARNING,
+                   "--owner \"%.100s\": a new token begins new keys: a repeat with it runs again; "
+                   "take what stays the same, as auth:NAME or $ssl_client_s_dn",
                    door->owner);
     if (door->owner)
         return;

@@ -112,6 +112,15 @@ def test_each_command_is_hapaxs(hapax, folder, where, words):
     assert done.code == 0, done.err
 
 
+def test_no_effect_happens_twice_behind_the_gate(hapax, folder):
+    """hapax check finds nothing in the gate's settings by which a repeat could run."""
+    conf = folder / "gate.conf"
+    conf.write_text(files_of(ROOT / "ops/kubernetes/gate.yaml")["serve-gate.conf"])
+    lines = hapax("check", "--store", "memory:", "--json", "--", "serve", "--config", str(conf)).lines
+    assert lines[0]["text"].startswith("no effect happens twice: ")
+    assert not [line for line in lines if "--owner" in line["text"]]
+
+
 @pytest.mark.parametrize("name, pod", pods(), ids=lambda given: given if isinstance(given, str) else " ")
 def test_pods_have_the_time_to_end(name, pod):
     """Pause, drain and ten seconds fit into the grace period; a sidecar ends behind what it serves."""
