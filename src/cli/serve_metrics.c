@@ -6,6 +6,7 @@
  */
 #include "serve.h"
 
+#include "base/span.h"
 #include "lane/census.h"
 #include "store/keeper/keeper.h"
 
@@ -137,7 +138,9 @@ enum cli_exit serve_metrics_open(struct serve_metrics **out, const struct serve_
     (void)snprintf(metrics->socket, sizeof(metrics->socket), "%s/metrics.sock", conf->folder);
     metrics->keeper = keeper;
     from.arg = metrics;
-    metrics->census = cli_census_open(conf->store);
+    /* A keeper's socket tells nothing of the disk, so a store that is here is asked itself. */
+    metrics->census = cli_census_open(
+        keeper && !hapax__text_begins(args->store, "memory:") ? args->store : conf->store);
     error = hapax__pages_open(&metrics->pages, &place, &from, &metrics->port, text);
     if (error == HAPAX_ERR_NONE) {
         *out = metrics;

@@ -106,6 +106,7 @@ def test_serve_shows_gate_keeper_and_store_on_one_page(hapax, api):
     assert value(page, "hapax_keeper_requests_total") >= 4
     assert value(page, "hapax_store_batch_ops_sum") >= 4
     assert value(page, 'hapax_store_oldest_seconds{state="unknown"}') > 0
+    assert 0 < value(page, "hapax_store_disk_free_bytes") < value(page, "hapax_store_disk_size_bytes")
 
 
 def test_a_store_that_was_away_at_the_start_is_said_to_be_down(hapax, api):
