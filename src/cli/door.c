@@ -175,6 +175,22 @@ static enum cli_exit place(struct serving *serving)
     return cli_fail(&args->args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "out of memory");
 }
 
+/* Before the store, which may be away: a supervisor that looks at the port must not end a door that
+ * waits for its store. */
+static enum cli_exit open_metrics(struct serving *serving)
+{
+    const struct hapax__page_place place = cli_metrics_place(&serving->args->metrics);
+    char text[HAPAX_TEXT_MAX];
+    enum hapax_error error;
+
+    if (!place.address)
+        return CLI_DONE;
+    error = hapax__door_metrics(&serving->pages, &place, &serving->stats, &serving->port, text);
+    if (error == HAPAX_ERR_NONE)
+        return CLI_DONE;
+    return cli_metrics_failed(&serving->args->args, error, text);
+}
+
 static enum cli_exit open_door(struct serving *serving, bool now)
 {
     const struct cli_args *args = &serving->args->args;
@@ -188,19 +204,13 @@ static enum cli_exit open_door(struct serving *serving, bool now)
         .last = serving->folder[0] != '\0',
     };
     char text[HAPAX_TEXT_MAX];
-    enum hapax_error error = HAPAX_ERR_NONE;
+    enum hapax_error error;
 
     hapax__use_traces(serving->h, serving->traces);
-    serving->stats.h = serving->h;
+    atomic_store(&serving->stats.h, serving->h);
     atomic_store(&serving->stats.store_up, true);
-    if (serving->args->metrics.address) {
-        const struct hapax__page_place place = cli_metrics_place(&serving->args->metrics);
-
-        serving->stats.census = cli_census_open(args->store);
-        error = hapax__door_metrics(&serving->pages, &place, &serving->stats, &serving->port, text);
-    }
-    if (error != HAPAX_ERR_NONE)
-        return cli_metrics_failed(args, error, text);
+    if (serving->pages)
+        atomic_store(&serving->stats.census, cli_census_open(args->store));
     error = hapax__door_open(&serving->door, &how, text);
     if (error == HAPAX_ERR_NONE)
         return CLI_DONE;
@@ -328,6 +338,8 @@ static enum cli_exit run(struct cli_args *args)
             cli_traces_open(&serving->traces, args, &serving->args->telling, HAPAX__TRACED_SOCKET);
     if (exit == CLI_DONE)
         exit = place(serving);
+    if (exit == CLI_DONE)
+        exit = open_metrics(serving);
     if (exit == CLI_DONE)
         exit = cli_open_door(&serving->h, args, &serving->secrets, CALLS_MAX, serving->signals);
     if (exit == CLI_DONE && serving->h)

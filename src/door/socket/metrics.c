@@ -12,6 +12,7 @@ static int64_t read_count(const atomic_uint_fast64_t *counter)
 static void put_metrics(FILE *out, const void *arg)
 {
     const struct hapax__door_stats *stats = arg;
+    const struct hapax *h = atomic_load(&stats->h);
     const struct hapax__page_number counters[] = {
         {"hapax_door_run_total", read_count(&stats->run), "Handlers that were told to run."},
         {"hapax_door_resumed_total", read_count(&stats->resumed),
@@ -28,15 +29,16 @@ static void put_metrics(FILE *out, const void *arg)
          "Bytes of outcomes that were answered and are not stored yet."},
         {"hapax_door_store_up", atomic_load(&stats->store_up),
          "Whether the store answered, the last time."},
-        {"hapax_store_dead", hapax_store_dead(stats->h),
+        {"hapax_store_dead", h && hapax_store_dead(h),
          "Whether the store is dead, and no operation waits for it."},
     };
 
     hapax__page_build(out, "door");
-    hapax__page_handle(out, stats->h, true);
+    if (h)
+        hapax__page_handle(out, h, true);
     hapax__page_numbers(out, "counter", counters, sizeof(counters) / sizeof(counters[0]));
     hapax__page_numbers(out, "gauge", gauges, sizeof(gauges) / sizeof(gauges[0]));
-    hapax__census_page(out, stats->census);
+    hapax__census_page(out, atomic_load(&stats->census));
 }
 
 static const char *away(const void *arg)

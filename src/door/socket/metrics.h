@@ -8,7 +8,7 @@
 #include "http/pages.h"
 #include "stats.h"
 
-/* As hapax__pages_open(). stats must outlive the pages. */
+/* As hapax__pages_open(). stats must outlive the pages, and may get its store later. */
 enum hapax_error hapax__door_metrics(struct hapax__pages **out,
                                      const struct hapax__page_place *place,
                                      const struct hapax__door_stats *stats, uint16_t *port,

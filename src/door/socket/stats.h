@@ -12,8 +12,8 @@
 struct hapax__census;
 
 struct hapax__door_stats {
-    const struct hapax *h; /* whose store is looked at */
-    struct hapax__census *census; /* of that store; NULL: none */
+    _Atomic(const struct hapax *) h; /* whose store is looked at; NULL: it is not open yet */
+    _Atomic(struct hapax__census *) census; /* of that store; NULL: none */
     atomic_uint_fast64_t run; /* handlers that were told to run */
     atomic_uint_fast64_t resumed; /* operations that went on after a door's end */
     atomic_uint_fast64_t deserted; /* handlers in hand when their connection ended */

@@ -114,6 +114,16 @@ def test_a_store_that_was_away_at_the_start_is_said_to_be_down(hapax, api):
     scraped(port_of(served.line), "hapax_store_census_up 0")
 
 
+def test_a_door_that_waits_for_its_store_has_its_page(hapax):
+    """A supervisor that looks at the port leaves the door alone; /health tells of the store."""
+    port = g.free_port()
+    hapax.start("door", "--store", "redis://127.0.0.1:1", "--listen", f"unix:{hapax.folder}/d.sock",
+                "--metrics", f"127.0.0.1:{port}")
+    assert value(scraped(port), "hapax_door_store_up") == 0
+    with pytest.raises(urllib.error.HTTPError, match="503"):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=30)
+
+
 # ---- what is made of them -------------------------------------------------------------------------
 
 
