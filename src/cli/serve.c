@@ -57,7 +57,7 @@ const struct cli_option serve_options[] = {
     TEXT("key-from", "POINTERS", key_from, "Where the key is in a JSON body, as \"/order/id\""),
     TEXT("methods", "METHODS", methods, "Methods that may have a key (default \"POST PATCH\")"),
     TEXT("scope", "VALUE", scope, "The keys' space, as $http_x_tenant (default \"default\")"),
-    TEXT("owner", "VALUE", owner, "Whose key: $jwt_sub, or auth:NAME (of --auth-request)"),
+    TEXT("owner", "VALUE", owner, "Whose: auth:NAME (of --auth-request) or $ssl_client_s_dn"),
     TEXT("caller", "VALUE", caller, "Who asks, as $cookie_session (default: all credentials)"),
     TEXT("fingerprint", "PARTS", fingerprint,
          "What repeats compare (default \"method host uri body\")"),

@@ -10,7 +10,8 @@ import time
 import pytest
 
 import gate as g
-from conftest import BUILD, PATIENCE, ROOT, wait_until
+from conftest import BUILD, PATIENCE, ROOT, read_line, wait_until
+from served import Served
 
 
 @pytest.fixture
@@ -37,6 +38,18 @@ def port(folder):
         assert probe.connect_ex(("127.0.0.1", port)) != 0
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
+
+
+def test_the_owners_that_it_and_help_name_are_taken(hapax, api):
+    """hapax serve starts with each."""
+    readme = re.search(r"\*\*For payments\*\*.*?It is `hold`", (ROOT / "README.md").read_text(), re.S)[0]
+    said = re.search("--owner VALUE.*", hapax("help", "serve").out)[0]
+    owners = [re.findall(r"auth:[\w-]+|\$\w+", text) for text in (readme, said)]
+    assert all(owners)
+    for n, owner in enumerate({*owners[0], *owners[1]}):
+        served = Served(hapax, api, f"rocksdb:{hapax.folder}/{n}", "--profile", "payments", "--owner", owner,
+                        "--auth-request", "http://127.0.0.1:1/")
+        assert f"({owner}) has keys of its own" in read_line(served.process)
 
 
 def curl_lines():
