@@ -74,6 +74,20 @@ pkill -u hapax -x hapax
 kill $upstream
 wait || true
 
+say 'a user of the group of sockets, at the keeper as its unit starts it'
+useradd -M -G hapax-door guest
+as_guest() { su -s /bin/sh guest -c "$1"; }
+kept=unix:/var/lib/hapax/store/keeper.sock
+unit=$(dpkg -L hapax | grep '/hapax-keep.service$')
+chmod "$(sed -n 's/^StateDirectoryMode=//p' "$unit")" /var/lib/hapax
+as_hapax "exec $(sed -n 's/^ExecStart=//p' "$unit")" >/tmp/keep.log 2>&1 &
+until_done grep 'hapax keep: holding' /tmp/keep.log
+as_guest "hapax run --store $kept guest-1 -- true" || fail 'the group cannot use the store'
+! as_guest "hapax list --store $kept" || fail 'the group lists operations'
+! as_guest 'ls /etc/hapax' || fail 'the group lists /etc/hapax'
+pkill -u hapax -x hapax
+wait || true
+
 say upgrade
 apt-get -q -y install --reinstall --no-install-recommends /debs/*.deb
 
