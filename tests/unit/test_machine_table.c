@@ -228,6 +228,8 @@ static const struct row purge_rows[] = {
     {"lease over, the record holds", STARTED | HOLD, 0, 0, 0, HAPAX_STATE_UNKNOWN, STALE_ON},
     {"lease over: runs again", STARTED, 0, 0, 0, 0, 0},
     {"completed", COMPLETED, 0, 0, 0, 0, 0},
+    {"failed and stale, the record holds", FAILED | HOLD | STALE, 0, 0, 0, HAPAX_STATE_UNKNOWN,
+     STALE_ON},
     {"failed", FAILED, 0, 0, 0, 0, 0},
     {"unknown", UNKNOWN, 0, 0, 0, 0, 0},
 };
@@ -391,7 +393,8 @@ static void expect_times(struct hapax_record *r, const struct hapax_op *op, uint
     if (r->state != HAPAX_STATE_STARTED)
         r->lease_until_us = 0;
     forever = r->retention_ms == HAPAX_FOREVER_MS || r->state == HAPAX_STATE_UNKNOWN ||
-              (r->state == HAPAX_STATE_STARTED && r->hold);
+              (r->state == HAPAX_STATE_STARTED && r->hold) ||
+              (r->state == HAPAX_STATE_FAILED && r->hold && r->stale);
     r->expires_us = forever ? 0 : NOW + r->retention_ms * MS;
     if (effects & KEPT_A_MINUTE)
         r->expires_us = NOW + 60000 * MS;
