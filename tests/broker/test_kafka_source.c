@@ -280,6 +280,29 @@ CASE(a_delayed_letter_comes_when_it_is_due)
     bed_free(bed);
 }
 
+/* A message that was put back into the topic keeps its first position, with the order NONE too: it
+ * is the same message. */
+CASE(a_message_that_was_put_back_has_its_first_position)
+{
+    const struct hapax_message_header header = {hapax_str("hapax-position"), hapax_str("t/0/5")};
+    const struct hapax__letter letter = {
+        .to = "back", .body = hapax_str("0"), .headers = &header, .header_count = 1};
+    struct bed *bed = bed_new("back", 1);
+    const struct hapax_message *m;
+
+    send_letter(bed, &letter);
+    join(bed, "back", "", HAPAX_ORDER_NONE);
+    wanted = 1;
+    assert_true(spin(bed, first_holds, DEADLINE));
+    m = &bed->members[0].kept[0]->message;
+    assert_int_equal(m->position.len, 5);
+    assert_memory_equal(m->position.ptr, "t/0/5", 5);
+    assert_int_equal(m->header_count, 1);
+    assert_int_equal(m->headers[0].value.len, 5);
+    assert_memory_equal(m->headers[0].value.ptr, "t/0/5", 5);
+    bed_free(bed);
+}
+
 /* ---- the group ------------------------------------------------------------------------------ */
 
 #define STORM 3000

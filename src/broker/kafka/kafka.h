@@ -22,7 +22,7 @@
 #define HAPAX__KAFKA_PARTITIONS_MAX 10000u /* of a topic that is made */
 
 /* Headers that only the source and the sink use. DUE: a message in a retry topic is not handed out
- * before this time, in ms since 1970. POSITION: where the message stood before it came there. */
+ * before this time, in ms since 1970. POSITION: where the message stood that a letter copies. */
 #define HAPAX__KAFKA_DUE      "hapax-due"
 #define HAPAX__KAFKA_POSITION "hapax-position"
 

@@ -5,8 +5,9 @@
  * in one block with the item. A NULL stays NULL: a copy of a tombstone with an empty value would
  * delete nothing, and a message with an empty key has a partition of its own.
  *
- * A message that goes to the retry topic gets a header with its first position, and its copies keep
- * the header. So its position is the same at each delivery, although the copy stands elsewhere.
+ * With the order NONE a message has a header with its first position, and its copies keep the
+ * header: in the retry topic, among the dead letters, and put back from there. So its position is
+ * the same at each delivery, although the copy stands elsewhere.
  */
 #include "source.h"
 
@@ -52,7 +53,7 @@ static void set_headers(struct hapax__kafka_item *item, struct hapax_message_hea
     }
 }
 
-/* Sets where the message stands, or stood before it came into the retry topic. */
+/* Sets where the message stands, or where the message stood that it is a copy of. */
 static void set_position(const struct hapax__kafka_source *s, const struct hapax__kafka_part *part,
                          struct hapax__kafka_item *item, char *text,
                          struct hapax_message_header *slot)
@@ -62,7 +63,7 @@ static void set_position(const struct hapax__kafka_source *s, const struct hapax
     const void *before = NULL;
     size_t len = 0;
 
-    if (part->retry && rd_kafka_message_headers(item->raw, &headers) == RD_KAFKA_RESP_ERR_NO_ERROR)
+    if (rd_kafka_message_headers(item->raw, &headers) == RD_KAFKA_RESP_ERR_NO_ERROR)
         (void)rd_kafka_header_get_last(headers, HAPAX__KAFKA_POSITION, &before, &len);
     if (before && len < POSITION_MAX)
         memcpy(text, before, len);
