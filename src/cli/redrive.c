@@ -40,6 +40,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -72,10 +73,10 @@ struct redrive_args {
     bool dry_run;
 };
 
-enum item_state { LEFT = 1, PUBLISHING, DONE, FORGOTTEN };
+enum item_state { LEFT = 1, PUBLISHING, DONE };
 
 struct item {
-    struct item *next;
+    TAILQ_ENTRY(item) link;
     struct hapax__delivered *delivered;
     enum item_state state;
     struct hapax__letter letter;
@@ -102,7 +103,7 @@ struct redriving {
     struct target back;
     struct hapax__ask ask;
     int signals; /* the run's own, unless args->ending is */
-    struct item *first, **last; /* in the order they came */
+    TAILQ_HEAD(items, item) items; /* in the order they came */
     size_t kept; /* items whose delivery is not released */
     size_t kept_bytes;
     size_t busy; /* PUBLISHING */
@@ -409,8 +410,7 @@ static bool add(struct redriving *redriving, struct hapax__delivered *delivered)
     item->state = LEFT;
     if (wanted && !redriving->args->dry_run)
         put_back(redriving, item, &redriving->to);
-    *redriving->last = item;
-    redriving->last = &item->next;
+    TAILQ_INSERT_TAIL(&redriving->items, item, link);
     redriving->kept++;
     redriving->kept_bytes += delivered->message.body.len;
     redriving->seen++;
@@ -439,15 +439,22 @@ static void take_all(struct redriving *redriving)
     }
 }
 
-/* Ends the item and releases its delivery. */
-static void end_item(struct redriving *redriving, struct item *item, enum hapax__release how,
-                     enum item_state state)
+static void drop(struct redriving *redriving, struct item *item)
+{
+    TAILQ_REMOVE(&redriving->items, item, link);
+    free(item);
+}
+
+/* Ends the item and releases its delivery. Frees the item, unless move_left() is to see it. */
+static void end_item(struct redriving *redriving, struct item *item, enum hapax__release how)
 {
     redriving->kept--;
     redriving->kept_bytes -= item->delivered->message.body.len;
     redriving->source->type->release(redriving->source, item->delivered, how);
     item->delivered = NULL;
-    item->state = state;
+    item->state = DONE;
+    if (how != HAPAX__RELEASE_ACK || !redriving->back.sink)
+        drop(redriving, item);
 }
 
 /* Sends letters that are due to a sink, and takes their results. False: the sink refuses letters,
@@ -477,7 +484,7 @@ static bool work_on(struct redriving *redriving, struct target *to)
         }
         if (!item->moved)
             redriving->put_back++;
-        end_item(redriving, item, HAPAX__RELEASE_ACK, DONE);
+        end_item(redriving, item, HAPAX__RELEASE_ACK);
     }
     return true;
 }
@@ -631,13 +638,16 @@ static enum cli_exit check_progress(const struct redriving *redriving)
 /* Forgets deliveries that the broker took back: it delivers them again. */
 static void forget_voided(struct redriving *redriving)
 {
+    struct item *item, *next;
+
     if (redriving->voided == redriving->source->voided)
         return;
     redriving->voided = redriving->source->voided;
-    for (struct item *item = redriving->first; item; item = item->next) {
+    for (item = TAILQ_FIRST(&redriving->items); item; item = next) {
         struct target *to = item->moved ? &redriving->back : &redriving->to;
 
-        if ((item->state != LEFT && item->state != PUBLISHING) || !item->delivered->voided)
+        next = TAILQ_NEXT(item, link);
+        if (item->state == DONE || !item->delivered->voided)
             continue;
         if (item->state == PUBLISHING) {
             if (!hapax__publish_withdraw(&to->publisher, &item->publication))
@@ -645,7 +655,7 @@ static void forget_voided(struct redriving *redriving)
             redriving->busy--;
         }
         redriving->seen--;
-        end_item(redriving, item, HAPAX__RELEASE_RETURN, FORGOTTEN);
+        end_item(redriving, item, HAPAX__RELEASE_RETURN);
     }
 }
 
@@ -707,14 +717,14 @@ static enum cli_exit work(struct redriving *redriving, bool taking)
  * sees them. */
 static enum cli_exit move_left(struct redriving *redriving)
 {
-    struct item *last = NULL;
+    struct item *item, *last = NULL;
 
     if (!redriving->back.sink)
         return CLI_DONE;
-    for (struct item *item = redriving->first; item; item = item->next)
+    TAILQ_FOREACH (item, &redriving->items, link)
         if (item->state == DONE && !item->moved)
             last = item;
-    for (struct item *item = redriving->first; last && item != last; item = item->next)
+    for (item = TAILQ_FIRST(&redriving->items); last && item != last; item = TAILQ_NEXT(item, link))
         if (item->state == LEFT) {
             put_back(redriving, item, &redriving->back);
             redriving->left++;
@@ -740,18 +750,17 @@ static void close_sinks(struct redriving *redriving)
 /* Closes the sinks first: they borrow bytes that the source owns. */
 static void return_left(struct redriving *redriving)
 {
-    struct item *next;
+    struct item *item;
 
     close_sinks(redriving);
-    for (struct item *item = redriving->first; item; item = next) {
-        next = item->next;
+    while ((item = TAILQ_FIRST(&redriving->items))) {
         if (item->delivered) {
             redriving->left += !item->moved;
-            end_item(redriving, item, HAPAX__RELEASE_RETURN, FORGOTTEN);
+            end_item(redriving, item, HAPAX__RELEASE_RETURN);
+        } else {
+            drop(redriving, item);
         }
-        free(item);
     }
-    redriving->first = NULL;
 }
 
 static void print_sum(const struct redriving *redriving, int64_t waiting)
@@ -804,7 +813,7 @@ static enum cli_exit redrive(const struct redrive_args *args)
     if (!redriving)
         return cli_fail(&args->args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "out of memory");
     redriving->args = args;
-    redriving->last = &redriving->first;
+    TAILQ_INIT(&redriving->items);
     if (!args->dry_run) /* which prints each letter */
         progress_begin(&redriving->progress, &args->args);
     redriving->signals = args->args.ending > 0 ? -1 : cli_signals_begin();
