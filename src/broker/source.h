@@ -66,6 +66,9 @@ struct hapax__source {
     /* Read it once take() has returned NULL: the source has messages that it cannot give now, or is
      * full. */
     bool more;
+    /* Set by the driver, and only read by the AMQP source: how many messages may come to it before
+     * one is released. It may grow. 0: as many as in_hand_max. */
+    uint32_t at_once;
     /* The queue, or TOPIC.GROUP: dead letters, retries and parked messages are named after it. */
     const char *name;
     const char *group; /* the queue or the group: the default scope */

@@ -48,6 +48,7 @@
 #define URI_MAX    4096u
 #define RUN_MAX    48u
 #define KEPT_BYTES 4096u /* for each letter that may be kept */
+#define AT_ONCE    64u /* letters that come from RabbitMQ beside those that are left */
 /* All letters were seen if none came for this time. IDLE_BLIND_US: the broker does not tell how
  * many wait. */
 #define IDLE_US       US_PER_S
@@ -247,6 +248,7 @@ static enum cli_exit open_source(struct redriving *redriving)
     error = type->open(&redriving->source, consumer, text);
     if (error != HAPAX_ERR_NONE)
         return open_failed(redriving, error, "--from: ", text);
+    redriving->source->at_once = AT_ONCE;
     error = hapax__message_ask_read(&redriving->ask, consumer, redriving->source, text);
     if (error != HAPAX_ERR_NONE)
         return open_failed(redriving, error, "--key-from: ", text);
@@ -521,6 +523,7 @@ static void wait_turn(struct redriving *redriving)
     int64_t one_us = due_us;
     size_t n;
 
+    redriving->source->at_once = (uint32_t)(redriving->kept - redriving->busy) + AT_ONCE;
     /* Nobody reads it: so it stands there for whoever else waits for it. */
     fds[0] = (struct pollfd){.fd = redriving->stopped ? -1 : ending(redriving), .events = POLLIN};
     n = 1 + redriving->source->type->watch(redriving->source, fds + 1, &one_us);

@@ -194,6 +194,35 @@ static void no_more_than_the_prefetch_comes(void **state)
     wait_for(admin, "prefetch", 6);
 }
 
+/* With at_once the prefetch grows only as the driver says: what it cannot take stays with the
+ * broker. At most a step more comes. */
+static void no_more_comes_than_at_once(void **state)
+{
+    enum { N = 200, STEP = 64 };
+    struct hapax__delivered *hand[N];
+    struct bed bed = {.source = source_at(N - 1, "%s?queue=steps", uri)};
+
+    make_queue(admin, "steps", NULL, 0);
+    for (int i = 0; i < N; i++)
+        put(admin, "steps", "x");
+    bed.source->at_once = 1;
+    for (int i = 0; i < STEP; i++)
+        hand[i] = take(&bed);
+    turn_until(&bed, bed.source->lag == N - STEP);
+    assert_false(bed.source->more);
+    release(&bed, hand[0], HAPAX__RELEASE_ACK); /* another one comes for it */
+    hand[0] = take(&bed);
+    bed.source->at_once = N;
+    for (int i = STEP; i < N - 1; i++)
+        hand[i] = take(&bed);
+    turn_until(&bed, bed.source->lag == 0);
+    assert_false(bed.source->more);
+    for (int i = 0; i < N - 1; i++)
+        release(&bed, hand[i], HAPAX__RELEASE_ACK);
+    close_bed(&bed);
+    assert_int_equal(waiting(admin, "steps"), 0);
+}
+
 /* ---- queues ---------------------------------------------------------------------------- */
 
 /* A missing queue is refused by its name; declare=on makes it. */
@@ -780,6 +809,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(each_release_does_what_it_says),
         cmocka_unit_test(acknowledging_many_spares_what_is_in_hand),
         cmocka_unit_test(no_more_than_the_prefetch_comes),
+        cmocka_unit_test(no_more_comes_than_at_once),
         cmocka_unit_test(a_missing_queue_is_refused_or_made),
         cmocka_unit_test(a_deleted_queue_is_refused),
         cmocka_unit_test(a_refused_login_is_told),

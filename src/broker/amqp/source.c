@@ -15,7 +15,7 @@
  *
  * Rejected: acknowledging each message by itself (a frame and a lookup in the broker each); to stop
  * reading while the loop has no room (heartbeats would be missed, and the prefetch limits what
- * comes).
+ * comes); a prefetch of the whole channel, which could grow (quorum queues have none).
  */
 #include "link.h"
 #include "message.h"
@@ -24,15 +24,18 @@
 #include "base/fail.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define CONSUMING    1 /* channels */
 #define COUNTING     2
 #define CONSUMER_TAG "hapax" /* of its channel: other channels have the same */
+#define STEP         64 /* the prefetch of each consumer, where the driver says at_once */
 #define BODY_MAX     (UINT64_C(512) << 20) /* the most that RabbitMQ can be set to take */
-/* Between two questions how many messages wait. */
+/* Between two questions how many messages wait. SOON: where the driver takes them step by step. */
 #define COUNT_US      5000000
+#define COUNT_SOON_US 1000000
 #define RELEASE_BYTES 32u /* of a frame that reports a release */
 #define READS_MAX     10000 /* frames within one pump() */
 /* A channel that lived shorter is opened again with the pause of a new connection. */
@@ -50,6 +53,7 @@ struct source {
     struct hapax__amqp_uri uri;
     struct hapax__amqp_link link;
     uint16_t prefetch;
+    uint32_t asked_for; /* the prefetches of the channel's consumers, together */
 
     enum channel channel; /* OPEN: messages come */
     int64_t opened_us;
@@ -157,6 +161,7 @@ static void void_all(struct source *source)
     source->awaits = NOTHING;
     source->next = NULL;
     source->untold_count = 0;
+    source->asked_for = 0;
     source->channel = CHANNEL_CLOSED;
     source->base.connected = false;
 }
@@ -232,18 +237,48 @@ static void take_content(struct source *source, const amqp_frame_t *frame)
 
 /* ---- the channels ---------------------------------------------------------------------- */
 
-static void consume(struct source *source)
+static void consume(struct source *source, amqp_bytes_t tag)
 {
     amqp_basic_consume_t start = {.queue = amqp_cstring_bytes(source->uri.queue),
-                                  .consumer_tag = amqp_cstring_bytes(CONSUMER_TAG)};
+                                  .consumer_tag = tag};
 
     (void)hapax__amqp_link_method(&source->link, CONSUMING, AMQP_BASIC_CONSUME_METHOD, &start);
+}
+
+/* Whether messages come step by step, as at_once grows. A prefetch in the URI is one step. */
+static bool by_steps(const struct source *source)
+{
+    return source->base.at_once != 0 && source->uri.prefetch == 0;
+}
+
+static bool may_ask(const struct source *source)
+{
+    return source->asked_for < source->prefetch &&
+           (!by_steps(source) || source->asked_for < source->base.at_once);
+}
+
+/* Lets as many messages come as there may be. The prefetch of a consumer does not grow, so each
+ * step has a consumer of its own. */
+static void consume_more(struct source *source)
+{
+    uint32_t step = by_steps(source) ? STEP : source->prefetch;
+    char tag[24] = CONSUMER_TAG;
+
+    while (may_ask(source)) {
+        uint32_t left = source->prefetch - source->asked_for;
+        amqp_basic_qos_t qos = {.prefetch_count = (uint16_t)(left < step ? left : step)};
+
+        if (source->asked_for > 0)
+            (void)snprintf(tag, sizeof(tag), "%s-%u", CONSUMER_TAG, source->asked_for);
+        (void)hapax__amqp_link_method(&source->link, CONSUMING, AMQP_BASIC_QOS_METHOD, &qos);
+        consume(source, amqp_cstring_bytes(tag));
+        source->asked_for += qos.prefetch_count;
+    }
 }
 
 static void open_channel(struct source *source)
 {
     amqp_channel_open_t open = {0};
-    amqp_basic_qos_t qos = {.prefetch_count = source->prefetch};
 
     assert(TAILQ_EMPTY(&source->deliveries) && source->untold_count == 0);
     source->channel = CHANNEL_ASKED;
@@ -255,8 +290,7 @@ static void open_channel(struct source *source)
         hapax__amqp_arguments(&arguments, &source->link);
         (void)hapax__amqp_declare(&source->link, CONSUMING, source->uri.queue, &arguments);
     }
-    (void)hapax__amqp_link_method(&source->link, CONSUMING, AMQP_BASIC_QOS_METHOD, &qos);
-    consume(source);
+    consume_more(source);
 }
 
 /* Asks how many messages wait. A channel of its own: a refusal closes it, and would void all
@@ -268,7 +302,7 @@ static void ask_count(struct source *source)
 
     if (source->channel != CHANNEL_OPEN || now_us < source->count_us || source->counts)
         return;
-    source->count_us = now_us + COUNT_US;
+    source->count_us = now_us + (by_steps(source) ? COUNT_SOON_US : COUNT_US);
     if (source->counting == CHANNEL_CLOSED)
         (void)hapax__amqp_link_method(&source->link, COUNTING, AMQP_CHANNEL_OPEN_METHOD, &open);
     source->counting = CHANNEL_OPEN;
@@ -350,7 +384,7 @@ static void take_cancel(struct source *source, const amqp_basic_cancel_t *cancel
     source->cancelled = true;
     source->channel = CHANNEL_ASKED;
     source->base.connected = false;
-    consume(source);
+    consume(source, cancel->consumer_tag);
 }
 
 static enum hapax_error take_method(struct source *source, const amqp_frame_t *frame)
@@ -491,6 +525,8 @@ static size_t source_watch(struct hapax__source *base, struct pollfd *fds, int64
 
     if (source->channel == CHANNEL_OPEN && !source->counts && source->count_us < *due_us)
         *due_us = source->count_us;
+    if (source->channel == CHANNEL_OPEN && may_ask(source))
+        *due_us = 0;
     return n;
 }
 
@@ -544,6 +580,8 @@ static enum hapax_error source_pump(struct hapax__source *base, size_t room)
         hapax__amqp_link_cork(&source->link, true);
         flush(source, false);
         error = read_frames(source);
+        if (source->channel == CHANNEL_OPEN)
+            consume_more(source);
         ask_count(source);
         hapax__amqp_link_cork(&source->link, false);
     }
