@@ -81,7 +81,7 @@ extern "C" {
 
 #define HAPAX_CONCURRENCY_MAX     1024u /* handlers at once */
 #define HAPAX_IN_HAND_MAX         65535u /* messages taken and not released */
-#define HAPAX_MESSAGE_HEADERS_MAX 256u /* of a message; one with more is too_large */
+#define HAPAX_MESSAGE_HEADERS_MAX 256u /* of a message (a copy: 288); with more it is too_large */
 #define HAPAX_KEY_SOURCES_MAX     16u
 
 /* ---- messages -------------------------------------------------------------------- */

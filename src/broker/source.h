@@ -25,6 +25,10 @@
 #define HAPAX__HEADERS_UNREAD "its headers cannot be read"
 _Static_assert(HAPAX_MESSAGE_HEADERS_MAX == 256, "the limit that HAPAX__HEADERS_MANY names");
 
+/* The headers of a message that a source reads. A copy has more than its message: Hapax adds up to
+ * 11, and a broker some. So no copy of a message that is not too_large loses any. */
+#define HAPAX__HEADERS_READ_MAX (HAPAX_MESSAGE_HEADERS_MAX + 32u)
+
 /* One delivery of a message. A source makes it and lends it from take() to release(). */
 struct hapax__delivered {
     /* Its bytes belong to the source and stay until release(). */
@@ -34,7 +38,8 @@ struct hapax__delivered {
     struct hapax_span order;
     /* The broker took the delivery back. Set by the source, in the thread that drives it. */
     bool voided;
-    /* Why the message is `too_large` by its headers: static. NULL: they are read, all of them. */
+    /* Why the message is `too_large` by its headers: static. A copy would lack some of them. NULL:
+     * they are read, all of them. */
     const char *damaged;
     /* Names of headers whose values are no text. The message has these headers, but `message` does
      * not. */

@@ -109,6 +109,7 @@ struct redriving {
     size_t kept_bytes;
     size_t busy; /* PUBLISHING */
     uint64_t seen, put_back, left, again;
+    uint64_t damaged; /* wanted, but a copy would lack headers */
     uint64_t voided; /* the source's count, as last noted */
     bool looked; /* the target is there */
     bool full; /* no more are taken */
@@ -333,6 +334,10 @@ static bool is_wanted(struct redriving *redriving, const struct hapax__delivered
         return false;
     if (is_enough(redriving))
         return false;
+    if (delivered->damaged && !args->key) {
+        redriving->damaged++;
+        return false;
+    }
     return !args->key || has_key(redriving, delivered);
 }
 
@@ -622,6 +627,17 @@ static enum cli_exit say_not_seen(const struct redriving *redriving, const char 
     return failed(redriving, CLI_NO, HAPAX_ERR_TOO_BIG, text);
 }
 
+static enum cli_exit say_damaged(const struct redriving *redriving)
+{
+    char text[HAPAX_TEXT_MAX];
+
+    (void)snprintf(text, sizeof(text),
+                   "left, since a copy would lack headers: %" PRIu64 " (over 256 headers, or some "
+                   "that cannot be read)",
+                   redriving->damaged);
+    return failed(redriving, CLI_NO, HAPAX_ERR_TOO_BIG, text);
+}
+
 static enum cli_exit check_progress(const struct redriving *redriving)
 {
     const struct hapax__source *source = redriving->source;
@@ -717,7 +733,8 @@ static enum cli_exit work(struct redriving *redriving, bool taking)
 }
 
 /* Kafka: publishes letters again that are left before one that was put back, so that a later run
- * sees them. */
+ * sees them. A letter whose copy would lack headers stays: a later run sees it where it is, and
+ * those behind it again. */
 static enum cli_exit move_left(struct redriving *redriving)
 {
     struct item *item, *last = NULL;
@@ -728,7 +745,7 @@ static enum cli_exit move_left(struct redriving *redriving)
         if (item->state == DONE && !item->moved)
             last = item;
     for (item = TAILQ_FIRST(&redriving->items); last && item != last; item = TAILQ_NEXT(item, link))
-        if (item->state == LEFT) {
+        if (item->state == LEFT && !item->delivered->damaged) {
             put_back(redriving, item, &redriving->back);
             redriving->left++;
         }
@@ -811,7 +828,7 @@ static enum cli_exit redrive(const struct redrive_args *args)
     const char *why = NULL; /* letters were not seen */
     int64_t waiting = -1;
     bool opened = false, surely = false;
-    enum cli_exit exit;
+    enum cli_exit exit, said = CLI_DONE;
 
     if (!redriving)
         return cli_fail(&args->args, CLI_UNREACHED, HAPAX_ERR_NOMEM, "out of memory");
@@ -839,8 +856,11 @@ static enum cli_exit redrive(const struct redrive_args *args)
         return_left(redriving);
         if (!redriving->args->dry_run)
             print_sum(redriving, waiting);
-        if (why && exit == CLI_DONE)
-            exit = say_not_seen(redriving, why, surely);
+        if (exit == CLI_DONE && redriving->damaged > 0)
+            said = say_damaged(redriving);
+        if (exit == CLI_DONE && why)
+            said = say_not_seen(redriving, why, surely);
+        exit = exit == CLI_DONE ? said : exit;
     }
     if (exit == CLI_DONE && redriving->args->key && redriving->seen == redriving->left)
         exit = redriving->args->dry_run ? exit : CLI_NO;
@@ -884,13 +904,13 @@ const struct cli_command cli_redrive = {
         "and most often an operator first. What is left stays where it is. A letter leaves its "
         "queue once its copy is confirmed, so a crash loses none.\n\n"
         "The command ends when all letters were seen, and prints how many were put back and how "
-        "many are left. Exit status 1: --key found none, a queue does not exist, or letters "
-        "were not seen. A run keeps 65535 of the letters that it leaves, or 256 MiB, and sees "
-        "none behind them. For a Kafka topic the group TOPIC.redrive keeps how far the run "
-        "came. What is left before a letter that was put back goes to the topic's end. Of a "
-        "partition 16384 letters are seen, from the first one that is left. From a database: "
-        "the messages of its outbox that a relay put aside, all or those of a key, are "
-        "published after all. See docs/consume.md and docs/sagas.md.",
+        "many are left. Exit status 1: --key found none, a queue does not exist, letters were "
+        "not seen, or a copy would lack headers of its letter. A run keeps 65535 of the letters "
+        "that it leaves, or 256 MiB, and sees none behind them. For a Kafka topic the group "
+        "TOPIC.redrive keeps how far the run came. What is left before a letter that was put "
+        "back goes to the topic's end. Of a partition 16384 letters are seen, from the first one "
+        "that is left. From a database: the messages of its outbox that a relay put aside, all "
+        "or those of a key, are published after all. See docs/consume.md and docs/sagas.md.",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
     .no_store = true,

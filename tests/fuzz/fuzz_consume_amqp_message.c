@@ -20,7 +20,7 @@ static void look_at(const struct hapax__amqp_delivery *delivery)
 {
     const struct hapax_message *message = &delivery->shown.message;
 
-    assert(message->header_count <= HAPAX_MESSAGE_HEADERS_MAX);
+    assert(message->header_count <= HAPAX__HEADERS_READ_MAX);
     for (size_t i = 0; i < message->header_count; i++) {
         assert(message->headers[i].name.len == 0 || message->headers[i].name.ptr);
         assert(message->headers[i].value.len == 0 || message->headers[i].value.ptr);

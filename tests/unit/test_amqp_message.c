@@ -12,7 +12,7 @@
 
 /* A message's headers, its delivery, and the letter made of the delivery. */
 struct bed {
-    amqp_table_entry_t headers[2 * HAPAX_MESSAGE_HEADERS_MAX];
+    amqp_table_entry_t headers[2 * HAPAX__HEADERS_READ_MAX];
     amqp_basic_properties_t properties;
     struct hapax__amqp_delivery *delivery;
     amqp_table_entry_t entries[HAPAX__AMQP_ENTRIES_MAX];
@@ -197,18 +197,41 @@ CASE(tables_that_do_not_fit_are_left_out)
     end(&bed);
 }
 
+/* A letter of a message with as many headers as there may be comes back with all of them, behind
+ * our own. The last one may be the key. */
+CASE(a_letter_of_a_full_message_loses_none)
+{
+    static const char *const own[] = {
+        "hapax-attempts", "hapax-base", "hapax-reason", "hapax-error",    "hapax-from",
+        "hapax-scope",    "hapax-time", "hapax-id",     "hapax-position", "hapax-redrive"};
+    size_t own_count = sizeof(own) / sizeof(own[0]),
+           last = own_count + HAPAX_MESSAGE_HEADERS_MAX - 1;
+    const struct hapax_message *message;
+    struct bed bed = {0};
+
+    for (size_t i = 0; i <= last; i++)
+        add(&bed, i < own_count ? own[i] : (i == last ? "key" : "n"), AMQP_FIELD_KIND_UTF8)
+            ->value.bytes = amqp_cstring_bytes("v");
+    assert_true(go(&bed, NULL, 0));
+    assert_null(bed.delivery->shown.damaged);
+    message = &bed.delivery->shown.message;
+    assert_int_equal(message->header_count, last + 1);
+    assert_memory_equal(message->headers[last].name.ptr, "key", 3);
+    end(&bed);
+}
+
 /* Both limits hold: as many as allowed pass, and one more is too many. */
 CASE(there_are_limits_to_both)
 {
     struct bed *bed = calloc(1, sizeof(*bed));
 
-    for (size_t i = 0; i < HAPAX_MESSAGE_HEADERS_MAX; i++) {
+    for (size_t i = 0; i < HAPAX__HEADERS_READ_MAX; i++) {
         (void)add(bed, "v", AMQP_FIELD_KIND_VOID);
         add(bed, "n", AMQP_FIELD_KIND_I8)->value.i8 = 1;
     }
     assert_true(go(bed, NULL, 0));
     assert_false(bed->delivery->shown.damaged);
-    assert_int_equal(bed->letter.headers.num_entries, 1 + 2 * HAPAX_MESSAGE_HEADERS_MAX);
+    assert_int_equal(bed->letter.headers.num_entries, 1 + 2 * HAPAX__HEADERS_READ_MAX);
     free(bed->delivery);
     empty_amqp_pool(&bed->pool);
     bed->headers[1].value.kind = AMQP_FIELD_KIND_VOID;

@@ -108,7 +108,7 @@ CASE(headers_come_back_however_many_there_are)
                   {"\xc0\xaf", 2}};
     static char names[HAPAX_MESSAGE_HEADERS_MAX][24];
     static struct hapax_message_header headers[HAPAX_MESSAGE_HEADERS_MAX];
-    static const size_t counts[] = {0, 1, 2, 7, 8, 9, 10, 11, 200};
+    static const size_t counts[] = {0, 1, 2, 7, 8, 9, 10, 11, HAPAX_MESSAGE_HEADERS_MAX};
     struct hapax_message_header own[] = {{hapax_str("hapax-reason"), hapax_str("failed")},
                                          {hapax_str("hapax-error"), hapax_str("")},
                                          {hapax_str("hapax-base"), hapax_str("8")}};

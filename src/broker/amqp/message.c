@@ -158,7 +158,7 @@ static void put_header(struct block *block, struct hapax_span name, struct hapax
 {
     struct hapax_message_header header;
 
-    if (block->header_count == HAPAX_MESSAGE_HEADERS_MAX) {
+    if (block->header_count == HAPAX__HEADERS_READ_MAX) {
         block->damaged = HAPAX__HEADERS_MANY;
         return;
     }
@@ -173,7 +173,7 @@ static void put_unread(struct block *block, struct hapax_span name)
 {
     struct hapax_span copy;
 
-    if (block->unread_count == HAPAX_MESSAGE_HEADERS_MAX) {
+    if (block->unread_count == HAPAX__HEADERS_READ_MAX) {
         block->damaged = HAPAX__HEADERS_MANY;
         return;
     }

@@ -49,7 +49,7 @@ struct hapax__amqp_delivery *hapax__amqp_delivery(const struct hapax__amqp_comin
                                                   const amqp_basic_properties_t *properties,
                                                   size_t body_len, struct hapax_span from);
 
-#define HAPAX__AMQP_ENTRIES_MAX (2 * HAPAX_MESSAGE_HEADERS_MAX + 16)
+#define HAPAX__AMQP_ENTRIES_MAX (2 * HAPAX__HEADERS_READ_MAX + 16)
 /* Bytes of all headers and properties of a letter: they go in one frame. */
 #define HAPAX__AMQP_HEADERS_MAX 120000u
 

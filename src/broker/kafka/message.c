@@ -131,9 +131,9 @@ struct hapax__kafka_item *hapax__kafka_item_new(const struct hapax__kafka_source
     default:
         damaged = HAPAX__HEADERS_UNREAD;
     }
-    if (count > HAPAX_MESSAGE_HEADERS_MAX) {
+    if (count > HAPAX__HEADERS_READ_MAX) {
         damaged = HAPAX__HEADERS_MANY;
-        count = HAPAX_MESSAGE_HEADERS_MAX;
+        count = HAPAX__HEADERS_READ_MAX;
     }
     table = (count + 1) * sizeof(*out);
     item = calloc(1, sizeof(*item) + table + POSITION_MAX + order_max);

@@ -28,7 +28,7 @@
 #define DEDUPLICATION   "MessageDeduplicationId"
 #define NAME_MAX_BYTES  256u
 #define GROUP_MAX_BYTES 128u
-#define HEADERS_MAX     (2 * HAPAX_MESSAGE_HEADERS_MAX) /* of a letter, with our own */
+#define HEADERS_MAX     (2 * HAPAX__HEADERS_READ_MAX) /* of a letter, with our own */
 
 static void hex(char out[2 * SHA256_DIGEST_LENGTH + 1], const uint8_t digest[SHA256_DIGEST_LENGTH])
 {
@@ -52,7 +52,7 @@ bool hapax__sqs_is_text(struct hapax_span span)
 
 struct reading {
     struct hapax_arena *arena;
-    struct hapax_message_header headers[HAPAX_MESSAGE_HEADERS_MAX];
+    struct hapax_message_header headers[HAPAX__HEADERS_READ_MAX];
     size_t count;
     const char *damaged; /* struct hapax__delivered */
     bool nomem;
@@ -101,7 +101,7 @@ static const struct hapax_message_header *find(const struct reading *r, const ch
 
 static void add_header(struct reading *r, struct hapax_span name, struct hapax_span value)
 {
-    if (r->count == HAPAX_MESSAGE_HEADERS_MAX)
+    if (r->count == HAPAX__HEADERS_READ_MAX)
         r->damaged = HAPAX__HEADERS_MANY;
     else
         r->headers[r->count++] = (struct hapax_message_header){name, value};

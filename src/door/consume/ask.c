@@ -11,7 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/fail.h"
-#include "broker/sink.h"
+#include "broker/letter.h"
 #include "core/key.h"
 
 #include <string.h>
@@ -257,6 +257,13 @@ static enum hapax_error refuse(struct hapax__asked *out, enum hapax_answer_kind 
     return HAPAX_ERR_NONE;
 }
 
+/* Whether the message has more headers than it was published with. */
+static bool is_copy(const struct hapax_message *message)
+{
+    return hapax__header_of(message, HAPAX__HEADER_BASE).ptr ||
+           hapax__header_of(message, HAPAX__HEADER_REDRIVE).ptr;
+}
+
 enum hapax_error hapax__message_ask(struct hapax__asked *out, const struct hapax__ask *ask,
                                     const struct hapax_policy *policy,
                                     const struct hapax__delivered *delivered)
@@ -274,7 +281,7 @@ enum hapax_error hapax__message_ask(struct hapax__asked *out, const struct hapax
     out->request.what = (struct hapax_span){out->what, hapax_what(out->what, what, 2)};
     if (delivered->damaged)
         return refuse(out, HAPAX_ANSWER_TOO_LARGE, delivered->damaged);
-    if (message->header_count > HAPAX_MESSAGE_HEADERS_MAX)
+    if (message->header_count > HAPAX_MESSAGE_HEADERS_MAX && !is_copy(message))
         return refuse(out, HAPAX_ANSWER_TOO_LARGE, HAPAX__HEADERS_MANY);
     if (message->body.len > policy->max_request)
         return refuse(out, HAPAX_ANSWER_TOO_LARGE, "its body is over max_request");

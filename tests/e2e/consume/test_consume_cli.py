@@ -466,6 +466,16 @@ def test_one_letter_by_its_key(hapax, queue, dead):
     dead.wait_ready(4)
 
 
+# Such a letter was put there by another tool, or by the broker.
+def test_a_letter_whose_copy_would_lack_headers_is_left(hapax, queue, dead):
+    dead.publish("many", **{"hapax-reason": "failed"}, **{f"h{n}": "v" for n in range(300)})
+    done = hapax("redrive", "--from", dead.uri(), "--to", queue.uri())
+    assert (done.code, done.out) == (1, "put back: 3, left: 3\n")
+    assert "left, since a copy would lack headers: 1 " in done.err and done.err.count("\n") == 1
+    dead.wait_ready(3)
+    assert len(next(headers for body, headers in dead.take() if body == "many")) > 300
+
+
 def test_all_and_limit(hapax, queue, dead):
     done = hapax("redrive", "--from", dead.uri(), "--to", queue.uri(), "--limit", "2", "--json")
     assert done.code == 0 and done.json["put_back"] == 2
