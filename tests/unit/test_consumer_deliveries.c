@@ -328,6 +328,36 @@ CASE(a_letter_that_is_refused_for_good_is_shown)
     bed_close(&bed);
 }
 
+/* While the sink is away and has letters, the log says why, each minute and not at once. */
+CASE(letters_that_cannot_be_sent_are_told)
+{
+    struct hapax__entry *entry;
+    struct bed bed;
+
+    bed_open(&bed);
+    bed.result = HAPAX__SENT_LOST;
+    snprintf(bed.sink.text, sizeof(bed.sink.text), "no broker");
+    take(&bed, 1);
+    entry = begin(&bed);
+    entry->ended = (struct hapax__ended){.kind = HAPAX_ANSWER_MISMATCH, .retry_after_ms = -1};
+    hapax__deliveries_answered(&bed.deliveries, entry);
+    for (unsigned minute = 0; minute < 3; minute++) {
+        for (int i = 0; i < 12; i++) {
+            hapax__deliveries_send(&bed.deliveries);
+            hapax__deliveries_reap(&bed.deliveries);
+            assert_int_equal(log_count(&bed, "letters cannot be sent, their messages are kept: no"),
+                             minute);
+            pass_us(&bed, MINUTE / 12);
+        }
+    }
+    bed.result = HAPAX__SENT_OK;
+    bed.sink.connected = true;
+    hapax__deliveries_send(&bed.deliveries);
+    hapax__deliveries_reap(&bed.deliveries);
+    assert_int_equal(log_count(&bed, "cannot be sent"), 2);
+    bed_close(&bed);
+}
+
 /* One that is refused when the broker takes its message back counts no more. */
 CASE(a_refused_letter_whose_message_is_voided_counts_no_more)
 {

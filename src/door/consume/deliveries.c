@@ -114,6 +114,7 @@ static struct hapax__entry *release_one(struct hapax__deliveries *d, struct hapa
     hapax__stats_time(d->stats->message_us, &d->stats->message_us_sum,
                       hapax__monotonic_us() - entry->taken_us);
     hapax__stats_sub(&d->stats->in_hand, 1);
+    d->letters_out -= entry->letter != NULL;
     hapax__letter_free(entry->letter);
     entry->letter = NULL;
     set_refused(d, entry, false);
@@ -291,6 +292,8 @@ static void post(struct hapax__deliveries *d, struct hapax__entry *entry, enum h
         let_wait(d, entry, HAPAX__WAIT_MEMORY, RESEND_MIN_MS);
         return;
     }
+    if (d->letters_out++ == 0)
+        d->sink_us = d->now_us;
     set_away(d, entry, false);
     entry->sent_as = as;
     entry->reason = args.reason;
@@ -395,6 +398,17 @@ void hapax__deliveries_send(struct hapax__deliveries *d)
     }
 }
 
+/* Logs once in LOG_AGAIN_US why letters wait for a sink that is not connected. */
+static void see_sink(struct hapax__deliveries *d)
+{
+    const struct hapax__sink *sink = d->parts->sink;
+
+    if (d->letters_out == 0 || sink->connected || sink->text[0] == '\0')
+        d->sink_us = d->now_us;
+    else if (is_due(d, &d->sink_us))
+        hapax__deliveries_log(d, "letters cannot be sent, their messages are kept: %s", sink->text);
+}
+
 void hapax__deliveries_reap(struct hapax__deliveries *d)
 {
     enum hapax__sent sent;
@@ -402,6 +416,7 @@ void hapax__deliveries_reap(struct hapax__deliveries *d)
 
     while ((sent = d->parts->sink_type->reap(d->parts->sink, &tag)) != HAPAX__SENT_NOTHING)
         letter_back(d, tag, sent);
+    see_sink(d);
 }
 
 /* ---- answers --------------------------------------------------------------------------- */
