@@ -78,7 +78,8 @@ struct hapax__sink {
     /* Why the letter that was reaped last is REFUSED; "" for any other result. */
     char why[HAPAX_TEXT_MAX];
     bool connected;
-    /* The broker refused the login, and never took one: waiting will not help. `text` says why. */
+    /* The broker refused the login, and never took one. Or its library refuses the settings.
+     * Waiting will not help; `text` says why. */
     bool refused;
     const char *name; /* of the URI's queue or topic; "": the URI has none */
 };

@@ -216,10 +216,12 @@ static void make_client(struct sink *s, int64_t now_us)
     s->make_us = now_us + AGAIN;
     s->rk = rd_kafka_new(RD_KAFKA_PRODUCER, conf, why, sizeof(why));
     if (!s->rk) {
+        s->base.refused = rd_kafka_last_error() == RD_KAFKA_RESP_ERR__INVALID_ARG;
         rd_kafka_conf_destroy(conf);
         say(s, "cannot start the Kafka client", why);
         return;
     }
+    s->base.refused = false;
     s->common = rd_kafka_queue_get_main(s->rk);
     s->replies = rd_kafka_queue_new(s->rk);
     rd_kafka_queue_io_event_enable(s->common, s->wake, &one, sizeof(one));
@@ -422,6 +424,10 @@ static enum hapax__sent sink_look(struct hapax__sink *sink)
     rd_kafka_topic_t *topic = s->rk ? rd_kafka_topic_new(s->rk, sink->name, NULL) : NULL;
     rd_kafka_resp_err_t error = RD_KAFKA_RESP_ERR__STATE;
 
+    if (!s->rk && sink->refused) {
+        (void)snprintf(sink->why, HAPAX_TEXT_MAX, "%s", sink->text);
+        return HAPAX__SENT_REFUSED;
+    }
     if (topic)
         error = rd_kafka_metadata(s->rk, 0, topic, &found, LOOK_MS);
     if (!error && found->topic_cnt == 1)
@@ -450,6 +456,29 @@ static void sink_close(struct hapax__sink *sink)
     free(s);
 }
 
+/* Makes a client and ends it: only then librdkafka judges some properties together. This client has
+ * no broker and no login, so it connects to nobody and reads no file. */
+static enum hapax_error try_client(const rd_kafka_conf_t *settings, char text[HAPAX_TEXT_MAX])
+{
+    rd_kafka_conf_t *conf = rd_kafka_conf_dup(settings);
+    enum hapax_error error = HAPAX_ERR_NONE;
+    char why[HAPAX_TEXT_MAX] = "";
+    rd_kafka_t *rk;
+
+    (void)rd_kafka_conf_set(conf, "bootstrap.servers", NULL, why, sizeof(why));
+    (void)rd_kafka_conf_set(conf, "security.protocol", "plaintext", why, sizeof(why));
+    rd_kafka_conf_set_log_cb(conf, NULL);
+    rk = rd_kafka_new(RD_KAFKA_PRODUCER, conf, why, sizeof(why));
+    if (rk) {
+        rd_kafka_destroy(rk);
+        return HAPAX_ERR_NONE;
+    }
+    if (rd_kafka_last_error() == RD_KAFKA_RESP_ERR__INVALID_ARG)
+        error = hapax__fail(text, HAPAX_ERR_INVALID, "the Kafka URI is wrong: %s", why);
+    rd_kafka_conf_destroy(conf);
+    return error;
+}
+
 static enum hapax_error sink_open(struct hapax__sink **out, const char *uri,
                                   char text[HAPAX_TEXT_MAX])
 {
@@ -465,6 +494,11 @@ static enum hapax_error sink_open(struct hapax__sink **out, const char *uri,
     if (error != HAPAX_ERR_NONE) {
         hapax__slots_release(&s->slots);
         free(s);
+        return error;
+    }
+    error = try_client(s->uri.conf, text);
+    if (error != HAPAX_ERR_NONE) {
+        sink_close(&s->base);
         return error;
     }
     s->base.type = &hapax__sink_kafka;

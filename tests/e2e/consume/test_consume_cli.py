@@ -65,6 +65,7 @@ AMQP = "amqp://127.0.0.1:1/?queue=q"
     (["--from", "nats://h/q", "--to", "http://h/"], "--from"),
     (["--from", "amqp://u:geheim@h/", "--to", "http://h/"], "queue"),
     (["--from", "amqp://u:geheim@h/?queue=q&colour=red", "--to", "http://h/"], "colour"),
+    (["--from", "kafka://127.0.0.1:1/t?group=g&max.in.flight=10", "--to", "http://h/"], "max.in.flight"),
     (["--from", "sqs://eu-central-1/", "--to", "http://h/"], "it names no queue"),
     (["--from", "sqs://u:geheim@h/q", "--to", "http://h/"], "'@'"),
     (["--from", "sqs://eu-central-1/q?endpoint=http://u:geheim@h", "--to", "http://h/"], '"endpoint"'),
