@@ -217,10 +217,17 @@ END
 $$;
 COMMENT ON FUNCTION hapax.outbox_lease(uuid, bigint) IS 'Leases a relay its share of the parts';
 
+-- As it was before.
+DROP FUNCTION IF EXISTS hapax.outbox_turn(bigint[], text[], bigint, integer, smallint[], bigint,
+    integer);
+
 -- Takes the results of rows, and returns the next rows to publish.
 -- p_seq: the numbers of the rows that are done. p_error, for each: NULL published, otherwise why
--- not. p_limit: the most rows to return, in the order of their numbers, with numbers over p_floor,
--- of p_parts. No parts: no row is returned.
+-- not. p_topic and p_key, for each: of the message that had this number when it was taken. After a
+-- failover to a standby that was behind, and after a restore, numbers are given again. A row that
+-- is another message by now is left alone. A relay of before gives neither.
+-- p_limit: the most rows to return, in the order of their numbers, with numbers over p_floor, of
+-- p_parts. No parts: no row is returned.
 -- A row is left out while the first waiting row of its aggregate is not due, or is under the floor:
 -- a row under the floor may have been committed after others with higher numbers.
 -- A row that failed is due after p_retry_ms * 2^tries, an hour at most; after p_tries_max it is put
@@ -230,7 +237,8 @@ COMMENT ON FUNCTION hapax.outbox_lease(uuid, bigint) IS 'Leases a relay its shar
 -- may walk all that waits. So may a join with the rows that are done, if planned while the table
 -- was empty: each waiting row beside each of those.)
 CREATE OR REPLACE FUNCTION hapax.outbox_turn(p_seq bigint[], p_error text[], p_retry_ms bigint,
-    p_tries_max integer, p_parts smallint[], p_floor bigint, p_limit integer)
+    p_tries_max integer, p_parts smallint[], p_floor bigint, p_limit integer,
+    p_topic text[] DEFAULT NULL, p_key text[] DEFAULT NULL)
 RETURNS TABLE (seq bigint, topic text, aggregate text, key text, content_type text, headers bytea,
     payload bytea)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -251,6 +259,11 @@ DECLARE
     v_published bigint[];
     v_failed bigint[];
 BEGIN
+    IF p_key IS NOT NULL THEN
+        SELECT array_agg(s.seq), array_agg(s.error) INTO p_seq, p_error
+        FROM unnest(p_seq, p_error, p_topic, p_key) s(seq, error, topic, key)
+        WHERE (s.topic, s.key) = (SELECT o.topic, o.key FROM hapax.outbox o WHERE o.seq = s.seq);
+    END IF;
     v_published := ARRAY(SELECT s.seq FROM unnest(p_seq, p_error) s(seq, error)
         WHERE s.error IS NULL);
     IF cardinality(v_published) > 0 THEN
@@ -289,7 +302,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION hapax.outbox_turn(bigint[], text[], bigint, integer, smallint[], bigint,
-    integer)
+    integer, text[], text[])
     IS 'Ends what a relay has published, and takes the next';
 
 -- How many messages wait, of all parts, counted up to a limit; the age of the oldest; and how many

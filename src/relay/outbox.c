@@ -71,14 +71,14 @@ static enum hapax_error ask(struct hapax__outbox *outbox, const char *sql, PGres
     return outbox->lost ? HAPAX_ERR_INDETERMINATE : error;
 }
 
-/* The database's functions are of another version, although they name ours: a row makes no
- * sense. */
+/* The database's functions are of another version, although they name ours: one takes other
+ * arguments, or a row makes no sense. */
 static enum hapax_error nonsense(struct hapax__outbox *outbox)
 {
-    return hapax__fail(
-        outbox->link.text, HAPAX_ERR_UNSUPPORTED,
-        "%.100s: the outbox's functions answer what they should not (run \"hapax init\")",
-        outbox->link.at);
+    return hapax__fail(outbox->link.text, HAPAX_ERR_UNSUPPORTED,
+                       "%.100s: the outbox's functions are not those of this Hapax (run \"hapax "
+                       "init\")",
+                       outbox->link.at);
 }
 
 /* ---- leases ------------------------------------------------------------------------------ */
@@ -117,7 +117,7 @@ static void put_ends(struct hapax__outbox *outbox, const struct hapax__outbox_en
     }
     hapax__pg_begin_array(&outbox->out, HAPAX__PG_INT8, n);
     for (size_t i = 0; i < n; i++)
-        hapax__pg_put_int(&outbox->out, HAPAX__PG_INT8, ends[i].seq);
+        hapax__pg_put_int(&outbox->out, HAPAX__PG_INT8, ends[i].row->seq);
     hapax__pg_begin_array(&outbox->out, HAPAX__PG_TEXT, n);
     for (size_t i = 0; i < n; i++) {
         if (ends[i].error)
@@ -125,6 +125,23 @@ static void put_ends(struct hapax__outbox *outbox, const struct hapax__outbox_en
         else
             hapax__pg_put_null(&outbox->out);
     }
+}
+
+/* What the rows were that have ended: their topics and keys. */
+static void put_messages(struct hapax__outbox *outbox, const struct hapax__outbox_end *ends,
+                         size_t n)
+{
+    if (n == 0) {
+        hapax__pg_put_no_array(&outbox->out, HAPAX__PG_TEXT);
+        hapax__pg_put_no_array(&outbox->out, HAPAX__PG_TEXT);
+        return;
+    }
+    hapax__pg_begin_array(&outbox->out, HAPAX__PG_TEXT, n);
+    for (size_t i = 0; i < n; i++)
+        hapax__pg_put_bytes(&outbox->out, ends[i].row->topic);
+    hapax__pg_begin_array(&outbox->out, HAPAX__PG_TEXT, n);
+    for (size_t i = 0; i < n; i++)
+        hapax__pg_put_bytes(&outbox->out, ends[i].row->key);
 }
 
 static void put_take(struct hapax__outbox *outbox, const struct hapax__outbox_take *take)
@@ -160,7 +177,7 @@ enum hapax_error hapax__outbox_turn(struct hapax__outbox *outbox,
                                     struct hapax__outbox_row out[HAPAX__RELAY_BATCH_MAX],
                                     size_t *count)
 {
-    static const char sql[] = "SELECT * FROM hapax.outbox_turn($1, $2, $3, $4, $5, $6, $7)";
+    static const char sql[] = "SELECT * FROM hapax.outbox_turn($1, $2, $3, $4, $5, $6, $7, $8, $9)";
     struct hapax__pg_in in = {0};
     enum hapax_error error;
 
@@ -168,7 +185,10 @@ enum hapax_error hapax__outbox_turn(struct hapax__outbox *outbox,
     hapax__pg_out_reset(&outbox->out);
     put_ends(outbox, ends, n);
     put_take(outbox, take);
+    put_messages(outbox, ends, n);
     error = ask(outbox, sql, rows);
+    if (error == HAPAX_ERR_UNSUPPORTED && strcmp(outbox->link.sqlstate, "42883") == 0)
+        return nonsense(outbox);
     if (error != HAPAX_ERR_NONE)
         return error;
     in.rows = *rows;

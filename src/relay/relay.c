@@ -542,8 +542,8 @@ static void collect_ends(struct running *r)
         const struct item *item = &r->items[i];
 
         if (item->state == PUBLISHED || item->state == REFUSED)
-            r->ends[r->end_count++] = (struct hapax__outbox_end){
-                item->row.seq, item->state == REFUSED ? item->error : NULL};
+            r->ends[r->end_count++] =
+                (struct hapax__outbox_end){&item->row, item->state == REFUSED ? item->error : NULL};
     }
 }
 

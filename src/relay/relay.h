@@ -27,17 +27,17 @@ struct hapax__outbox {
     bool lost;
 };
 
-/* A row that has ended. */
-struct hapax__outbox_end {
-    int64_t seq;
-    const char *error; /* NULL: published */
-};
-
 struct hapax__outbox_row {
     int64_t seq;
     struct hapax_span topic, aggregate, key, content_type, payload;
     /* Names and values in turn, each with a zero byte behind. */
     struct hapax_span headers;
+};
+
+/* A row that has ended. */
+struct hapax__outbox_end {
+    const struct hapax__outbox_row *row; /* as it was taken */
+    const char *error; /* NULL: published */
 };
 
 /* The functions of an outbox fail with UNAVAILABLE, REFUSED or UNSUPPORTED (no schema, or another
@@ -62,8 +62,8 @@ struct hapax__outbox_take {
     uint32_t limit;
 };
 
-/* Ends n rows (HAPAX__RELAY_BATCH_MAX at most), then takes rows. On NONE the caller frees *rows
- * with PQclear(); out[0..*count) points into it. */
+/* Ends n rows (HAPAX__RELAY_BATCH_MAX at most), those that are still the same message. Then takes
+ * rows. On NONE the caller frees *rows with PQclear(); out[0..*count) points into it. */
 enum hapax_error hapax__outbox_turn(struct hapax__outbox *outbox,
                                     const struct hapax__outbox_end *ends, size_t n,
                                     const struct hapax__outbox_take *take, PGresult **rows,

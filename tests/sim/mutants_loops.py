@@ -151,7 +151,7 @@ RELAY = [
      "        if (sent != HAPAX__SENT_REFUSED) {\n            published(r, item);",
      "a message is published nowhere"),
     ("a_refused_row_ends_as_published", RELAY_C,
-     "item->row.seq, item->state == REFUSED ? item->error : NULL};", "item->row.seq, NULL};",
+     "&item->row, item->state == REFUSED ? item->error : NULL};", "&item->row, NULL};",
      "a message that the broker refused is lost"),
     ("a_row_that_was_left_ends", RELAY_C,
      "        if (item->state == PUBLISHED || item->state == REFUSED)", "        if (item->state != REFUSED)",

@@ -28,14 +28,14 @@ def publish(conn, aggregate="a", key="k", step=None, payload=b"m", topic="t", he
                aggregate, key, step, payload, json.dumps(headers or {}))[0][0]
 
 
-def turn(conn, done=(), failed=(), parts=ALL, floor=0, limit=100, retry_ms=1000, tries_max=3):
-    """What is to be published next, as numbers, once these have ended."""
+def turn(conn, done=(), failed=(), parts=ALL, floor=0, limit=100, retry_ms=1000, tries_max=3, key=None):
+    """What is to be published next, as numbers, once these have ended; with the key that they had when taken."""
     ended = [(seq, None) for seq in done] + [(seq, "no such queue") for seq in failed]
+    was = [["t"] * len(ended), [key] * len(ended)] if key else []
     return [r[0]
-            for r in ask(conn,
-                         "SELECT * FROM hapax.outbox_turn(%s::bigint[], %s::text[], %s, %s, %s::smallint[], %s, %s)",
-                              [e[0] for e in ended], [e[1] for e in ended],
-                         retry_ms, tries_max, list(parts), floor, limit)]
+            for r in ask(conn, "SELECT * FROM hapax.outbox_turn(%s::bigint[], %s::text[], %s, %s, %s::smallint[], %s, "
+                         f"%s{', %s, %s' if was else ''})", [e[0] for e in ended], [e[1] for e in ended],
+                         retry_ms, tries_max, list(parts), floor, limit, *was)]
 
 
 def lease(conn, relay, ms=LEASE):
@@ -192,6 +192,18 @@ def test_what_has_ended_stays_so(db):
     turn(conn, failed=[b], tries_max=1)
     turn(conn, failed=[a], done=[b], tries_max=1)
     assert state(conn, a)[0] == 1 and state(conn, b)[0] == 2
+
+
+# As after a failover to a standby that was behind: what a relay says of a number is about another message.
+def test_a_number_that_is_given_again_is_another_row(db):
+    conn = db.connect()
+    a = publish(conn, key="first")
+    ask(conn, f"DELETE FROM hapax.outbox; ALTER TABLE hapax.outbox ALTER seq RESTART WITH {a}")
+    assert publish(conn, key="second") == a
+    assert turn(conn, done=[a], key="first") == turn(conn, failed=[a], key="first") == [a]
+    assert state(conn, a) == (0, 0, "")
+    assert turn(conn, failed=[a], key="second") == [] and state(conn, a)[1] == 1
+    assert turn(conn, done=[a], key="second") == [] and state(conn, a)[0] == 1
 
 
 def test_what_was_put_aside_can_be_put_back(db):

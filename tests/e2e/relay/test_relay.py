@@ -401,6 +401,13 @@ def test_a_database_without_the_outbox_is_refused(hapax, server):
     assert process.wait(PATIENCE) == 2 and 'run "hapax init"' in process.stderr.read()
 
 
+# As `hapax init` of an earlier day left them: the schema has the same number.
+def test_functions_that_take_other_arguments_are_refused(hapax, database):
+    database.run("ALTER FUNCTION hapax.outbox_turn RENAME TO turn_of_before")
+    process = relay(hapax, database, ready=False)
+    assert process.wait(PATIENCE) == 2 and 'not those of this Hapax (run "hapax init")' in process.stderr.read()
+
+
 # ---- who dies -------------------------------------------------------------------------------
 
 
@@ -483,6 +490,21 @@ def test_a_host_that_has_become_read_only_is_left(hapax, queue):
         first.psql("SELECT pg_reload_conf()")
         publish(types.SimpleNamespace(uri=second.uri()), queue, "after")
         wait_until(lambda: "after" in [body for body, _ in queue.take()], "the row of the second")
+
+
+# A failover to a standby that was behind, while a message is on its way: its row is lost, its number is given again.
+def test_a_number_that_is_given_again_loses_no_message(hapax, database, queue):
+    with Proxy(rabbit.server().port) as proxy:
+        rule = proxy.stall("request", containing=b"first")
+        relay(hapax, database, broker=rabbit.server().uri(port=proxy.port))
+        publish(database, queue, "first")
+        assert rule.fired.wait(PATIENCE)
+        (seq,), = database.run("SELECT seq FROM hapax.outbox")
+        database.run(f"DELETE FROM hapax.outbox; ALTER TABLE hapax.outbox ALTER seq RESTART WITH {seq}")
+        publish(database, queue, "second")
+        proxy.heal()
+        assert [body for body, _ in bodies(queue, 2)] == ["first", "second"]
+        wait_until(lambda: waiting(database) == 0, "the row having ended")
 
 
 class Writers:

@@ -305,7 +305,7 @@ enum hapax_error hapax__outbox_turn(struct hapax__outbox *outbox,
 
     assert(n <= ROWS);
     for (size_t i = 0; i < n; i++) {
-        ends.end[i].seq = given[i].seq;
+        ends.end[i].seq = given[i].row->seq;
         ends.end[i].failed = given[i].error != NULL;
     }
     if (!asked(outbox))
