@@ -227,7 +227,8 @@ DROP FUNCTION IF EXISTS hapax.outbox_turn(bigint[], text[], bigint, integer, sma
 -- failover to a standby that was behind, and after a restore, numbers are given again. A row that
 -- is another message by now is left alone. A relay of before gives neither.
 -- p_limit: the most rows to return, in the order of their numbers, with numbers over p_floor, of
--- p_parts. No parts: no row is returned.
+-- p_parts. No parts: no row is returned. Once payloads have 16 MiB (HAPAX__RELAY_BYTES) together,
+-- no more rows are: they would have to pass within the relay's timeout, and be held in memory.
 -- A row is left out while the first waiting row of its aggregate is not due, or is under the floor:
 -- a row under the floor may have been committed after others with higher numbers.
 -- A row that failed is due after p_retry_ms * 2^tries, an hour at most; after p_tries_max it is put
@@ -285,20 +286,26 @@ BEGIN
         RETURN;
     END IF;
     RETURN QUERY
-    SELECT o.seq, o.topic, o.aggregate, o.key, o.content_type,
-        CASE WHEN o.headers <> '{}' THEN (
+    SELECT w.seq, w.topic, w.aggregate, w.key, w.content_type,
+        CASE WHEN w.headers <> '{}' THEN (
             SELECT string_agg(
                 convert_to(h.key, 'UTF8') || c_end || convert_to(h.value, 'UTF8') || c_end,
                 ''::bytea ORDER BY h.key)
-            FROM jsonb_each_text(o.headers) h) END,
-        o.payload
-    FROM hapax.outbox o, LATERAL (
-        SELECT e.seq, e.due_us FROM hapax.outbox e
-        WHERE e.state = 0 AND (e.aggregate, e.seq) >= (o.aggregate, 0::bigint)
-        ORDER BY e.aggregate, e.seq LIMIT 1) head
-    WHERE o.state = 0 AND o.seq > p_floor AND o.part = ANY (p_parts) AND head.seq > p_floor
-        AND head.due_us <= v_now
-    ORDER BY o.seq LIMIT p_limit;
+            FROM jsonb_each_text(w.headers) h) END,
+        w.payload
+    FROM (
+        SELECT t.*, sum(octet_length(t.payload)) OVER (ORDER BY t.seq) AS bytes
+        FROM (
+            SELECT o.seq, o.topic, o.aggregate, o.key, o.content_type, o.headers, o.payload
+            FROM hapax.outbox o, LATERAL (
+                SELECT e.seq, e.due_us FROM hapax.outbox e
+                WHERE e.state = 0 AND (e.aggregate, e.seq) >= (o.aggregate, 0::bigint)
+                ORDER BY e.aggregate, e.seq LIMIT 1) head
+            WHERE o.state = 0 AND o.seq > p_floor AND o.part = ANY (p_parts) AND head.seq > p_floor
+                AND head.due_us <= v_now
+            ORDER BY o.seq LIMIT p_limit) t) w
+    WHERE w.bytes - octet_length(w.payload) < 16777216
+    ORDER BY w.seq;
 END
 $$;
 COMMENT ON FUNCTION hapax.outbox_turn(bigint[], text[], bigint, integer, smallint[], bigint,

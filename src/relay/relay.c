@@ -547,6 +547,16 @@ static void collect_ends(struct running *r)
     }
 }
 
+/* Whether a turn left rows behind those that it took, or may have. */
+static bool is_full(const struct running *r, size_t n)
+{
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < n; i++)
+        bytes += r->taken[i].payload.len;
+    return n == r->how->batch || bytes >= HAPAX__RELAY_BYTES;
+}
+
 /* Ends the last rows and takes the next ones. False: stop. *error says why, unless a signal
  * came. */
 static bool turn(struct running *r, enum hapax_error *error)
@@ -575,7 +585,7 @@ static bool turn(struct running *r, enum hapax_error *error)
     if (late)
         r->late_due_us =
             begun_us + (took_us * LATE_SHARE > LATE_US ? took_us * LATE_SHARE : LATE_US);
-    if (n > 0 && (r->taken[n - 1].seq > r->floor || (late && n == take.limit)))
+    if (n > 0 && (r->taken[n - 1].seq > r->floor || (late && is_full(r, n))))
         r->floor = r->taken[n - 1].seq;
     if (!take_in_hand(r)) {
         say(r, "out of memory for a batch");

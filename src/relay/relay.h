@@ -13,6 +13,7 @@
 
 #define HAPAX__RELAY_BATCH_MAX 1000u
 #define HAPAX__RELAY_PARTS     64u
+#define HAPAX__RELAY_BYTES     ((size_t)16 << 20) /* a turn takes no more rows behind these */
 
 /* ---- the outbox (outbox.c) --------------------------------------------------------------- */
 

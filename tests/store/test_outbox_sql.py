@@ -225,6 +225,15 @@ def test_only_rows_of_the_parts_are_taken_up_to_the_limit(db):
     assert turn(conn, limit=50) == seqs[:50] and turn(conn, parts=[]) == []
 
 
+# What a turn returns has to pass within the relay's timeout, and is held in memory.
+def test_a_turn_takes_no_more_rows_behind_16_mib_and_always_one(db):
+    conn, mib = db.connect(), 1 << 20
+    seqs = [publish(conn, str(n), payload=bytes(size * mib)) for n, size in enumerate((16, 6, 6, 6, 1))]
+    assert turn(conn) == seqs[:1]
+    assert turn(conn, done=seqs[:1]) == seqs[1:4]
+    assert turn(conn, done=seqs[1:4]) == seqs[4:]
+
+
 def test_lag_and_sweep(db):
     conn = db.connect()
     seqs = [publish(conn) for _ in range(5)]
@@ -260,13 +269,15 @@ def test_the_floor_bounds_the_walk(db):
     turn(conn, done=seqs[:-1])
     for setting in ask(conn, "SELECT unnest(proconfig) FROM pg_proc WHERE oid = 'hapax.outbox_turn'::regproc"):
         ask(conn, "SELECT set_config(%s, %s, false)", *setting[0].split("=", 1))
-    plan = "\n".join(r[0] for r in ask(conn, """EXPLAIN (COSTS OFF) SELECT o.seq FROM hapax.outbox o, LATERAL (
-            SELECT e.seq, e.due_us FROM hapax.outbox e
-            WHERE e.state = 0 AND (e.aggregate, e.seq) >= (o.aggregate, 0::bigint)
-            ORDER BY e.aggregate, e.seq LIMIT 1) head
-        WHERE o.state = 0 AND o.seq > %s AND o.part = ANY (%s) AND head.seq > %s AND head.due_us <= 1
-        ORDER BY o.seq LIMIT 10""",
-                                         seqs[-2], ALL, seqs[-2]))
+    plan = "\n".join(r[0] for r in ask(conn, """EXPLAIN (COSTS OFF) SELECT w.seq FROM (
+        SELECT t.*, sum(octet_length(t.payload)) OVER (ORDER BY t.seq) AS bytes FROM (
+            SELECT o.seq, o.payload FROM hapax.outbox o, LATERAL (
+                SELECT e.seq, e.due_us FROM hapax.outbox e
+                WHERE e.state = 0 AND (e.aggregate, e.seq) >= (o.aggregate, 0::bigint)
+                ORDER BY e.aggregate, e.seq LIMIT 1) head
+            WHERE o.state = 0 AND o.seq > %s AND o.part = ANY (%s) AND head.seq > %s AND head.due_us <= 1
+            ORDER BY o.seq LIMIT 10) t) w
+        WHERE w.bytes - octet_length(w.payload) < 16777216 ORDER BY w.seq""", seqs[-2], ALL, seqs[-2]))
     assert "Index Scan using outbox_pending" in plan and "Index Cond: (seq >" in plan and "Sort" not in plan
     assert "using outbox_heads" in plan and "Index Cond: (ROW(aggregate, seq) >=" in plan
 
