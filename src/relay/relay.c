@@ -16,8 +16,9 @@
  * The floor: while any older transaction is open, the database keeps the index entries of published
  * rows. To pass over them, rows are taken from behind the last row that was taken, and rows before
  * it only if their aggregate waits. A transaction that commits late has rows with lower numbers. To
- * find them, rows are taken from the beginning every tenth of a second, but this takes a tenth of
- * the time at most.
+ * find them, rows are taken from the beginning every tenth of a second, and sooner once a
+ * transaction has published. But this takes a tenth of the time at most, also where the database
+ * gives no answer in time: rows behind the floor go on.
  *
  * Rejected: a transaction that is open while rows are published (it keeps every vacuum back, and a
  * slow broker makes it long); a thread per part (64 connections; the relay waits for the broker,
@@ -41,7 +42,7 @@
 #include <string.h>
 
 /* Rows that were committed late are looked for after this time. If the search takes long, it is
- * made less often: it takes one LATE_SHARE-th of the time at most. */
+ * made less often: it takes one LATE_SHARE-th of the time at most. So does counting what waits. */
 #define LATE_US      (100 * US_PER_MS)
 #define LATE_SHARE   10
 #define PAUSE_MIN_US (50 * US_PER_MS)
@@ -86,7 +87,8 @@ struct running {
     int64_t lease_due_us;
     int64_t lease_end_us;
     int64_t floor;
-    int64_t late_due_us;
+    int64_t late_due_us; /* the next search below the floor */
+    int64_t late_from_us; /* and when it may be at the earliest */
     int64_t lag_due_us;
     int64_t sweep_due_us;
     int64_t sweep_after;
@@ -95,6 +97,7 @@ struct running {
     int64_t beat_due_us;
     bool stopping;
     bool called; /* a transaction has published since */
+    bool below; /* rows may wait below the floor: they are looked for once that may be */
     bool broker_away; /* and the log has a line about it */
     PGresult *rows;
     struct hapax__outbox_row taken[HAPAX__RELAY_BATCH_MAX];
@@ -129,6 +132,23 @@ static void set(int64_t *gauge, int64_t value)
     __atomic_store_n(gauge, value, __ATOMIC_RELAXED);
 }
 
+/* ---- below the floor --------------------------------------------------------------------- */
+
+/* Rows wait below the floor: has them looked for in the next turn. */
+static void look_below(struct running *r)
+{
+    r->below = true;
+    r->late_from_us = 0;
+}
+
+/* Sets when the next search below the floor is made, after one that took so long. One that fails
+ * may have taken too long. If something else fails, the database is away: 0. */
+static void looked_below(struct running *r, int64_t begun_us, int64_t took_us)
+{
+    r->late_from_us = begun_us + took_us * LATE_SHARE;
+    r->late_due_us = begun_us + (took_us * LATE_SHARE > LATE_US ? took_us * LATE_SHARE : LATE_US);
+}
+
 /* ---- leaving rows to others -------------------------------------------------------------- */
 
 /* Gives up the rows that are not sent yet, and those that are sent and get lost. The next relay
@@ -145,7 +165,7 @@ static void leave_unsent(struct running *r)
         }
         item->leaves = item->state == PUBLISHING;
     }
-    r->floor = 0;
+    look_below(r);
 }
 
 /* ---- waiting ----------------------------------------------------------------------------- */
@@ -271,7 +291,7 @@ static enum hapax_error lease(struct running *r, bool *changed)
     *changed = count_before != r->part_count ||
                memcmp(before, r->parts, r->part_count * sizeof(before[0])) != 0;
     if (*changed)
-        r->floor = 0; /* the rows that another relay left are below it */
+        look_below(r); /* the rows that another relay left are there */
     __atomic_store_n(&r->stats->parts, (uint64_t)r->part_count, __ATOMIC_RELAXED);
     return error;
 }
@@ -562,7 +582,7 @@ static bool is_full(const struct running *r, size_t n)
 static bool turn(struct running *r, enum hapax_error *error)
 {
     int64_t begun_us = hapax__monotonic_us(), took_us;
-    bool late = begun_us >= r->late_due_us || r->floor == 0;
+    bool late = begun_us >= (r->below ? r->late_from_us : r->late_due_us);
     struct hapax__outbox_take take = {.retry_ms = r->how->retry_ms,
                                       .tries_max = r->how->attempts_max,
                                       .parts = r->parts,
@@ -574,22 +594,25 @@ static bool turn(struct running *r, enum hapax_error *error)
 
     collect_ends(r);
     *error = hapax__outbox_turn(&r->outbox, r->ends, r->end_count, &take, &rows, r->taken, &n);
-    if (*error != HAPAX_ERR_NONE)
+    took_us = hapax__monotonic_us() - begun_us;
+    if (*error != HAPAX_ERR_NONE) {
+        looked_below(r, begun_us, late ? took_us : 0);
         return database_failed(r, *error) && !r->stopping;
+    }
     database_works(r);
     hapax__stats_add(&r->stats->turns, 1);
     PQclear(r->rows); /* the last rows pointed into it */
     r->rows = rows;
     r->count = n;
-    took_us = hapax__monotonic_us() - begun_us;
-    if (late)
-        r->late_due_us =
-            begun_us + (took_us * LATE_SHARE > LATE_US ? took_us * LATE_SHARE : LATE_US);
+    if (late) {
+        looked_below(r, begun_us, took_us);
+        r->below = false;
+    }
     if (n > 0 && (r->taken[n - 1].seq > r->floor || (late && is_full(r, n))))
         r->floor = r->taken[n - 1].seq;
     if (!take_in_hand(r)) {
         say(r, "out of memory for a batch");
-        r->floor = 0;
+        look_below(r);
     }
     __atomic_store_n(&r->stats->in_hand, (uint64_t)r->count, __ATOMIC_RELAXED);
     return true;
@@ -616,16 +639,17 @@ static void listen(struct running *r, int64_t now_us)
 
 static void look_after(struct running *r, int64_t now_us)
 {
-    int64_t pending, age_us, aside, swept;
+    int64_t pending, age_us, aside, swept, took_us;
 
     listen(r, now_us);
     if (now_us >= r->lag_due_us) {
-        r->lag_due_us = now_us + LAG_US;
         if (hapax__outbox_lag(&r->outbox, &pending, &age_us, &aside) == HAPAX_ERR_NONE) {
             set(&r->stats->pending, pending);
             set(&r->stats->age_us, age_us);
             set(&r->stats->aside, aside);
         }
+        took_us = hapax__monotonic_us() - now_us;
+        r->lag_due_us = now_us + (took_us * LATE_SHARE > LAG_US ? took_us * LATE_SHARE : LAG_US);
     }
     if (now_us >= r->sweep_due_us || r->sweep_after > 0) {
         if (hapax__outbox_sweep(&r->outbox, r->how->keep_ms, &r->sweep_after, &swept) ==
@@ -646,10 +670,10 @@ static void idle(struct running *r)
 
     if (r->sweep_after > 0)
         return;
+    if (r->below)
+        until_us = hapax__least(until_us, r->late_from_us);
     while (!r->stopping && !r->called && hapax__monotonic_us() < until_us)
         wait_until(r, until_us);
-    if (r->called)
-        r->floor = 0; /* its rows may have lower numbers than rows that were taken */
 }
 
 static enum hapax_error run(struct running *r)
@@ -666,6 +690,7 @@ static enum hapax_error run(struct running *r)
         if (hapax__boot_us() >= r->lease_due_us) {
             error = lease(r, &changed);
             if (error != HAPAX_ERR_NONE) {
+                looked_below(r, now_us, 0);
                 if (!database_failed(r, error))
                     return error;
                 continue;
@@ -673,6 +698,7 @@ static enum hapax_error run(struct running *r)
             database_works(r);
         }
         look_after(r, now_us);
+        r->below |= r->called; /* its rows may have lower numbers than rows that were taken */
         r->called = false;
         if (!turn(r, &error) && !r->stopping)
             return error;

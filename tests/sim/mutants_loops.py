@@ -181,7 +181,7 @@ RELAY = [
      "        if (r->open == 0 || r->sink->refused)",
      "a relay does not end while its broker is away"),
     ("late_rows_are_not_looked_for", RELAY_C,
-     "    bool late = begun_us >= r->late_due_us || r->floor == 0;", "    bool late = r->floor == 0;",
+     "    bool late = begun_us >= (r->below ? r->late_from_us : r->late_due_us);", "    bool late = r->floor == 0;",
      "what was committed late stays"),
     ("a_paused_letter_is_forgotten", PUBLISH,
      "    while ((timer = hapax__heap_take(&publisher->paused, now_us)))\n        wait(",

@@ -226,6 +226,51 @@ def test_behind_pgbouncer_polling_alone_does(hapax, server, database, queue):
         bouncer.end()
 
 
+# The second transaction has the higher number, and is published before the first one commits.
+def test_one_that_commits_late_is_found_before_the_next_poll(hapax, database, queue):
+    relay(hapax, database, "--poll", "60s")
+    with psycopg2.connect(database.uri) as late:
+        late.cursor().execute("SELECT hapax.publish(%s, 'late', 'k', NULL, 'late')", (queue.name,))
+        publish(database, queue, "early")
+        bodies(queue, 1)
+        begun = time.monotonic()
+    late.close()
+    assert bodies(queue, 1)[0][0] == "late" and time.monotonic() - begun < 45
+
+
+# As under a transaction that is open for hours: what searches from the beginning gets no answer in time.
+def test_a_search_that_gets_no_answer_holds_up_no_later_message(hapax, server, database, queue):
+    relay(hapax, database, uri=server.uri(database.name, timeout="1s"))
+    publish(database, queue, "first")
+    bodies(queue, 1)
+    wait_until(lambda: waiting(database) == 0, "the row having ended")
+    database.run("""ALTER FUNCTION hapax.outbox_turn RENAME TO turn;
+        CREATE FUNCTION hapax.outbox_turn(bigint[], text[], bigint, integer, smallint[], p_floor bigint, integer,
+            text[], text[]) RETURNS TABLE (seq bigint, topic text, aggregate text, key text, content_type text,
+            headers bytea, payload bytea) LANGUAGE plpgsql AS $$
+        BEGIN
+            IF p_floor = 0 THEN
+                PERFORM pg_sleep(30);
+            END IF;
+            RETURN QUERY SELECT * FROM hapax.turn($1, $2, $3, $4, $5, $6, $7, $8, $9);
+        END $$""")
+    publish(database, queue, "second", "third")
+    assert [body for body, _ in bodies(queue, 2)] == ["second", "third"]
+    wait_until(lambda: waiting(database) == 0, "the rows having ended")
+
+
+# Nor does it count for long what waits: half a second in five, and not in two.
+def test_what_waits_is_counted_in_a_tenth_of_the_time(hapax, database):
+    database.run("""CREATE TABLE asked (at timestamptz);
+        ALTER FUNCTION hapax.outbox_lag RENAME TO lag;
+        CREATE FUNCTION hapax.outbox_lag(OUT bigint, OUT bigint, OUT bigint) LANGUAGE sql AS $$
+            INSERT INTO public.asked VALUES (clock_timestamp());
+            SELECT l.* FROM pg_sleep(0.5), hapax.lag() l $$""")
+    relay(hapax, database)
+    wait_until(lambda: database.run("SELECT count(*) FROM asked")[0][0] > 1, "a second count")
+    assert database.run("SELECT max(at) - min(at) > interval '4.5 s' FROM asked") == [(True,)]
+
+
 def test_published_rows_are_swept(hapax, database, queue):
     publish(database, queue, *range(50))
     relay(hapax, database, "--keep", "0")
