@@ -668,8 +668,10 @@ static void idle(struct running *r)
     int64_t now_us = hapax__monotonic_us();
     int64_t until_us = hapax__least(now_us + r->how->poll_ms * US_PER_MS, look_us(r));
 
-    if (r->sweep_after > 0)
+    if (r->sweep_after > 0) { /* the sweep goes on at once */
+        wait_until(r, now_us);
         return;
+    }
     if (r->below)
         until_us = hapax__least(until_us, r->late_from_us);
     while (!r->stopping && !r->called && hapax__monotonic_us() < until_us)
@@ -684,7 +686,7 @@ static enum hapax_error run(struct running *r)
         int64_t now_us = hapax__monotonic_us();
         bool changed;
 
-        (void)beat(r, now_us); /* a sweep waits for nothing */
+        (void)beat(r, now_us); /* what follows waits for the database */
         if (r->sink->refused)
             return HAPAX_ERR_REFUSED;
         if (hapax__boot_us() >= r->lease_due_us) {

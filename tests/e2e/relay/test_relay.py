@@ -280,6 +280,13 @@ def test_published_rows_are_swept(hapax, database, queue):
     wait_until(lambda: database.run("SELECT count(*) FROM hapax.outbox")[0][0] == 0, "an empty table")
 
 
+# As one over millions of rows, which takes step after step.
+def test_a_relay_that_sweeps_without_end_hears_sigterm(hapax, database):
+    database.run("""CREATE OR REPLACE FUNCTION hapax.outbox_sweep(p_keep_ms bigint, p_after bigint, OUT swept integer,
+        OUT last bigint, OUT more boolean) LANGUAGE sql AS 'SELECT 0, p_after + 1, true'""")
+    assert end(relay(hapax, database)) == 0
+
+
 def test_metrics_and_health(hapax, database, queue):
     process = relay(hapax, database, "--metrics", "127.0.0.1:0")
     port = int(process.ready.split("port ")[1])
