@@ -182,10 +182,12 @@ static void fill(struct keywords *out, const struct hapax__pg_link *link, size_t
             value = pick(out->address, value, host);
         else if (strcmp(option->keyword, "port") == 0 && link->uri.hosts > 1)
             value = pick(out->port, value, host);
-        assert(n + 1 < KEYWORDS_MAX);
+        assert(n + 2 < KEYWORDS_MAX);
         out->names[n] = option->keyword; /* of two by one name, libpq takes the later */
         out->values[n++] = value;
     }
+    out->names[n] = "client_encoding"; /* whatever the environment says: our texts are UTF-8 */
+    out->values[n++] = "UTF8";
     out->names[n] = NULL;
     out->values[n] = NULL;
 }

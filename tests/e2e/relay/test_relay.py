@@ -102,6 +102,16 @@ def test_what_was_committed_is_published_with_its_key(hapax, database, queue):
     wait_until(lambda: waiting(database) == 0, "the rows having ended")
 
 
+# The environment of a process, and a server's settings, are no part of a key.
+def test_a_key_is_utf8_whatever_the_environment_says(hapax, database, queue):
+    relay(hapax, database, PGCLIENTENCODING="LATIN1")
+    publish(database, queue, "one", key="schlüssel")
+    wait_until(lambda: waiting(database) == 0, "the row having ended")
+    with queue.channel() as channel:
+        _, properties, _ = channel.basic_get(queue.name, auto_ack=True)
+    assert properties.message_id == "schlüssel"
+
+
 # Neither its own line nor that of `hapax config` has what may be a secret of the broker's.
 def test_no_property_of_a_broker_is_shown(hapax, database):
     uri = f"kafka://127.0.0.1:{free_port()}/?sasl.oauthbearer.config=geheim"
