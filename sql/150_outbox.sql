@@ -184,21 +184,25 @@ COMMENT ON FUNCTION hapax.publish(text, text, text, text, bytea, jsonb, text)
 
 -- Records that a relay lives, and gives it its share of the parts: an equal share among the living
 -- relays. The relay keeps the parts it has, gives back what is too many, and takes free ones.
--- p_lease_ms 0: the relay ends, and gives back all. Call it with no message in hand.
+-- p_lease_ms 0: the relay ends, and gives back all. Call it with no message in hand. A lease is an
+-- hour at most. What goes on for longer was leased under a clock that was ahead, and is over.
 CREATE OR REPLACE FUNCTION hapax.outbox_lease(p_relay uuid, p_lease_ms bigint) RETURNS smallint[]
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_now bigint;
+    v_far bigint;
     v_until bigint;
     v_share integer;
     v_mine smallint[];
 BEGIN
     PERFORM pg_advisory_xact_lock(5206439827364518179); -- relays, one at a time
     v_now := hapax.now_us();
-    v_until := v_now + p_lease_ms * 1000;
-    DELETE FROM hapax.outbox_relays r WHERE r.until_us <= v_now OR r.relay = p_relay;
+    v_far := v_now + 3600000000;
+    v_until := least(v_now + p_lease_ms * 1000, v_far);
+    DELETE FROM hapax.outbox_relays r
+    WHERE r.until_us <= v_now OR r.until_us > v_far OR r.relay = p_relay;
     IF p_lease_ms > 0 THEN
         INSERT INTO hapax.outbox_relays VALUES (p_relay, v_until);
         v_share := (SELECT (63 + count(*)) / count(*) FROM hapax.outbox_relays);
@@ -207,7 +211,7 @@ BEGIN
     END IF;
     v_mine := ARRAY(
         SELECT p.part FROM hapax.outbox_parts p
-        WHERE p.relay = p_relay OR p.relay IS NULL OR p.until_us <= v_now
+        WHERE p.relay = p_relay OR p.relay IS NULL OR p.until_us <= v_now OR p.until_us > v_far
         ORDER BY p.relay = p_relay DESC NULLS LAST, p.part LIMIT v_share);
     UPDATE hapax.outbox_parts p SET relay = CASE WHEN p.part = ANY (v_mine) THEN p_relay END,
         until_us = CASE WHEN p.part = ANY (v_mine) THEN v_until ELSE 0 END
@@ -231,8 +235,9 @@ DROP FUNCTION IF EXISTS hapax.outbox_turn(bigint[], text[], bigint, integer, sma
 -- no more rows are: they would have to pass within the relay's timeout, and be held in memory.
 -- A row is left out while the first waiting row of its aggregate is not due, or is under the floor:
 -- a row under the floor may have been committed after others with higher numbers.
--- A row that failed is due after p_retry_ms * 2^tries, an hour at most; after p_tries_max it is put
--- aside. A row that has ended stays ended, whatever is reported again.
+-- A row that failed is due after p_retry_ms * 2^tries, an hour at most. If it seems due later,
+-- a clock was ahead, and it is due. After p_tries_max it is put aside. A row that has ended stays
+-- ended, whatever is reported again.
 -- headers: of each its name and its value, each followed by a zero byte.
 -- (The first row of an aggregate is the first from (aggregate, 0) on. With an equality the planner
 -- may walk all that waits. So may a join with the rows that are done, if planned while the table
@@ -256,6 +261,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
     v_now CONSTANT bigint := hapax.now_us();
+    v_far CONSTANT bigint := v_now + 3600000000;
     c_end CONSTANT bytea := decode('00', 'hex');
     v_published bigint[];
     v_failed bigint[];
@@ -302,7 +308,7 @@ BEGIN
                 WHERE e.state = 0 AND (e.aggregate, e.seq) >= (o.aggregate, 0::bigint)
                 ORDER BY e.aggregate, e.seq LIMIT 1) head
             WHERE o.state = 0 AND o.seq > p_floor AND o.part = ANY (p_parts) AND head.seq > p_floor
-                AND head.due_us <= v_now
+                AND (head.due_us <= v_now OR head.due_us > v_far)
             ORDER BY o.seq LIMIT p_limit) t) w
     WHERE w.bytes - octet_length(w.payload) < 16777216
     ORDER BY w.seq;

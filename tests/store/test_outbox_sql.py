@@ -312,6 +312,18 @@ def test_a_dead_relays_parts_are_taken_over(db):
     assert len(lease(conn, heir)) == 32 and len(lease(conn, dead)) == 32
 
 
+# A server whose clock was a day ahead, and is put right.
+def test_what_a_clock_ahead_has_left_is_over(db):
+    conn, day_us = db.connect(), 24 * 3600 * 10**6
+    a = publish(conn)
+    assert lease(conn, uuid.uuid4()) == ALL and turn(conn, failed=[a]) == []
+    ask(conn, f"UPDATE hapax.outbox_relays SET until_us = until_us + {day_us}")
+    ask(conn, f"UPDATE hapax.outbox_parts SET until_us = until_us + {day_us}")
+    ask(conn, f"UPDATE hapax.outbox SET due_us = due_us + {day_us}")
+    assert lease(conn, uuid.uuid4(), 3600000) == ALL and lease(conn, uuid.uuid4()) == []
+    assert turn(conn) == [a]
+
+
 # ---- all at once -----------------------------------------------------------------------------
 
 
