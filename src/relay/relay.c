@@ -37,6 +37,7 @@
 #include "door/consume/stats.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +52,7 @@
 #define SWEEP_US     (60 * US_PER_S)
 #define FDS_MAX      (HAPAX__POLLFDS_MAX + 2u)
 #define BUCKETS      (2u * HAPAX__RELAY_BATCH_MAX)
+#define TOLD         4096u
 
 enum state {
     BEHIND, /* waits for the row before it */
@@ -107,6 +109,8 @@ struct running {
     struct hapax__outbox_end ends[HAPAX__RELAY_BATCH_MAX];
     size_t end_count;
     struct item *buckets[BUCKETS];
+    /* Rows that the log has a line about, each in the place of its number; a later one takes it. */
+    int64_t told[TOLD];
 };
 
 void hapax__relay_init(struct hapax__relay *relay)
@@ -494,6 +498,20 @@ static void make_utf8(char *text)
     }
 }
 
+/* Logs why a row is held back, and with it its aggregate: once, and not at each try. */
+static void tell_refused(struct running *r, const struct item *item)
+{
+    int64_t *told = &r->told[(uint64_t)item->row.seq % TOLD];
+    char line[2 * HAPAX_TEXT_MAX + 64];
+
+    if (*told == item->row.seq)
+        return;
+    *told = item->row.seq;
+    (void)snprintf(line, sizeof(line), "row %" PRId64 " for \"%s\" is refused: %s", item->row.seq,
+                   item->letter.to, item->error);
+    say(r, line);
+}
+
 static void refused(struct running *r, struct item *item)
 {
     hapax__stats_add(&r->stats->failed, 1);
@@ -501,6 +519,7 @@ static void refused(struct running *r, struct item *item)
     (void)snprintf(item->error, sizeof(item->error), "%s",
                    r->sink->why[0] ? r->sink->why : "refused by the broker");
     make_utf8(item->error);
+    tell_refused(r, item);
     end_item(r, item, REFUSED);
     for (item = item->next; item && item->state == BEHIND; item = item->next)
         end_item(r, item, LEFT);

@@ -320,7 +320,7 @@ def test_a_refused_one_holds_back_its_aggregate_alone_and_goes_aside(hapax, data
     publish(database, "no-such-queue", "bad", aggregate="x")
     publish(database, queue, "behind", aggregate="x")
     publish(database, queue, "other", aggregate="y")
-    relay(hapax, database, "--retry", "50ms", "--attempts-max", "3")  # which finds all of them there
+    process = relay(hapax, database, "--retry", "50ms", "--attempts-max", "3")  # which finds all of them there
     assert [body for body, _ in bodies(queue, 2)] == ["other", "behind"]
     listed = hapax("list", "--outbox", "--json", "--store", database.uri)
     assert listed.code == 0, listed.err
@@ -336,6 +336,9 @@ def test_a_refused_one_holds_back_its_aggregate_alone_and_goes_aside(hapax, data
         with late.channel() as channel:
             channel.queue_delete(late.name)
     assert hapax("redrive", "--from", database.uri, "--key", "k-bad").code == 1
+    assert end(process) == 0
+    said = process.stderr.read()
+    assert len(re.findall(r'row \d+ for "no-such-queue" is refused: \S', said)) == 1 and "k-bad" not in said
 
 
 def put_aside(database, count):
