@@ -434,6 +434,16 @@ static void take_error(struct hapax__pg_link *link, const PGresult *result)
     set_text(link, message ? message : PQerrorMessage(link->conn));
 }
 
+/* A session of a pooler's may be one where another client has listened. libpq keeps notifications
+ * until somebody takes them. */
+static void drop_notifications(PGconn *conn)
+{
+    PGnotify *notify;
+
+    while ((notify = PQnotifies(conn)) != NULL)
+        PQfreemem(notify);
+}
+
 static enum hapax__pg_end collect(struct hapax__pg_link *link, int64_t deadline_us, PGresult **out)
 {
     enum hapax__pg_end end = HAPAX__PG_DONE;
@@ -457,6 +467,7 @@ static enum hapax__pg_end collect(struct hapax__pg_link *link, int64_t deadline_
         }
         PQclear(result);
     }
+    drop_notifications(link->conn);
     if (end == HAPAX__PG_LOST)
         return lost(link, end, NULL);
     if (PQstatus(link->conn) != CONNECTION_OK)

@@ -75,7 +75,7 @@ struct hapax__pg_params {
 
 /* Runs one statement in a transaction of its own, on a connected link. On DONE *out has its rows,
  * in binary; the caller frees them by PQclear(). params NULL: `sql` may be several statements, and
- * *out has the rows of the last, as text. */
+ * *out has the rows of the last, as text. Notifications that have come by then are dropped. */
 HAPAX__SHARED enum hapax__pg_end hapax__pg_exec(struct hapax__pg_link *link, const char *sql,
                                                 const struct hapax__pg_params *params,
                                                 int64_t deadline_us, PGresult **out);
