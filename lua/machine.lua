@@ -295,7 +295,7 @@ local function claim(exists)
     if r.stale == 1 and holds then
       return to_unknown(old)
     end
-    if max > 0 and r.spent >= max then
+    if max > 0 and r.spent >= max and not (r.stale == 1 and r.hold == 1) then
       return say(FAILED)
     end
   elseif state == UNKNOWN_STATE then

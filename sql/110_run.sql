@@ -495,7 +495,8 @@ BEGIN
                                 WHEN r.state = 3 THEN CASE
                                     WHEN r.stale AND p_flags[g.i] & 3 <> 3
                                         AND (r.hold OR p_flags[g.i] & 3 = 2) THEN 105
-                                    WHEN p_limit[g.i] > 0 AND r.spent >= p_limit[g.i] THEN 4
+                                    WHEN p_limit[g.i] > 0 AND r.spent >= p_limit[g.i]
+                                        AND NOT (r.hold AND r.stale) THEN 4
                                     ELSE 103 END
                                 WHEN r.state = 4
                                 THEN CASE WHEN p_flags[g.i] & 3 = 3 THEN 102 ELSE 5 END

@@ -185,8 +185,10 @@ BEGIN
     GET DIAGNOSTICS v_buried = ROW_COUNT;
     purged := purged + v_buried;
     -- The condition stands in a CASE: otherwise the planner reads the whole index of open records.
+    -- The claim that will ask counts the death of the attempt in question, as was done before.
     UPDATE hapax.operations o SET state = 4, stale = true, lease_until_us = 0, expires_us = 0,
-        updated_us = v_now
+        updated_us = v_now,
+        spent = o.spent - CASE WHEN o.state = 3 AND o.spent > 0 THEN 1 ELSE 0 END
     WHERE o.id = ANY (v_ids)
         AND CASE WHEN NOT o.hold OR o.state <> 1 AND NOT (o.state = 3 AND o.stale)
                 OR o.state = 1 AND v_now < o.lease_until_us

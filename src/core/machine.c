@@ -282,7 +282,7 @@ static enum hapax__write claim_failed(struct hapax_op *op, struct hapax_record *
 {
     if (next->stale && (next->hold || strict(op)) && op->on_expired != HAPAX_EXPIRED_RECONCILE)
         return to_unknown(op, next, now_us);
-    if (used_up(op, next->spent))
+    if (used_up(op, next->spent) && !is_unanswered(next))
         return say(op, HAPAX_FAILED, next);
     return grant(op, next, now_us);
 }
@@ -513,6 +513,8 @@ enum hapax__write hapax__swept(const struct hapax_record *record, int64_t now_us
         (record->state != HAPAX_STATE_STARTED || !record->hold || lease_live(record, now_us)))
         return HAPAX__KEEP;
     *next = *record;
+    /* The claim that will ask counts the death of the attempt in question, as was done before. */
+    next->spent -= is_unanswered(record) && record->spent > 0;
     lose_track(next);
     stamp(next, next->retention_ms, now_us);
     assert(next->expires_us == 0);

@@ -133,7 +133,7 @@ static void check_grant(struct sim *s, const struct shadow *shadow, const struct
         sim_fail(s, "g hold is not undone", "attempt %u followed an unknown one",
                  op->record.attempt);
     if (shadow->state == HAPAX_STATE_FAILED && op->attempts_max > 0 &&
-        shadow->spent >= op->attempts_max)
+        shadow->spent >= op->attempts_max && !unanswered(shadow))
         sim_fail(s, "attempts_max", "attempt %u was granted", op->record.attempt);
     if (op->record.attempt != shadow->attempt + 1)
         sim_fail(s, "e attempts are counted", "attempt %u came after %u", op->record.attempt,
@@ -270,8 +270,8 @@ static void claim_refused(struct sim *s, struct shadow *shadow, const struct hap
         return;
     case HAPAX_FAILED:
         sim_mark(s, dead ? MARK_attempts_used_up_by_deaths : MARK_attempts_used_up);
-        if (op->attempts_max == 0 || shadow_live(s, shadow))
-            sim_fail(s, "attempts_max", "used up without a limit, or while live");
+        if (op->attempts_max == 0 || shadow_live(s, shadow) || unanswered(shadow))
+            sim_fail(s, "attempts_max", "used up without a limit, while live or unanswered");
         if (dead) {
             shadow->spent++;
             shadow->any_ran = true;
@@ -579,10 +579,11 @@ void check_swept(struct sim *s, int id)
         sim_fail(s, "j leases last", "id %d was swept to unknown although live", id);
     else if (!shadow->hold)
         sim_fail(s, "i a sweep ends what was left", "id %d runs again: nobody said hold", id);
-    else
+    if (!s->failed) {
+        shadow->spent -= unanswered(shadow) && shadow->spent > 0;
         end_attempt(s, shadow, HAPAX_STATE_UNKNOWN, true);
-    if (!s->failed)
         compare(s, id);
+    }
 }
 
 void check_buried(struct sim *s, int id)

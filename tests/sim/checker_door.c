@@ -348,7 +348,8 @@ void check_claims_healed(struct sim *s, struct call *call)
     bool died = state == HAPAX_STATE_STARTED, failed = state == HAPAX_STATE_FAILED;
     bool unknown = state == HAPAX_STATE_UNKNOWN;
     bool open = died || unknown || (failed && shadow->stale);
-    bool used_up = ((died && !hook) || failed) && policy->attempts_max > 0 &&
+    bool asks = hook && (died || (failed && shadow->stale && shadow->hold));
+    bool used_up = (died || failed) && !asks && policy->attempts_max > 0 &&
                    shadow->spent + died >= policy->attempts_max;
 
     if (died && shadow_live(s, shadow))

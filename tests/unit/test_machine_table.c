@@ -80,7 +80,8 @@ enum effect {
     MAY_CLEAR_RERUNS = 1 << 17,
     RESOLVED = 1 << 18,
     SHOWS_OUTCOME = 1 << 19,
-    KEPT_A_MINUTE = 1 << 20
+    KEPT_A_MINUTE = 1 << 20,
+    SPENT_DOWN = 1 << 21
 };
 
 #define GRANT                                                                                      \
@@ -133,6 +134,8 @@ static const struct row claim_rows[] = {
      HAPAX_STATE_UNKNOWN, 0},
     {"failed and stale, the record holds", FAILED | STALE | HOLD | SAYS_RERUN, 0, HAPAX_UNKNOWN, 0,
      HAPAX_STATE_UNKNOWN, 0},
+    {"failed and stale, the record holds, the op reconciles", FAILED | STALE | HOLD, 0,
+     HAPAX_CLAIMED, 0, HAPAX_STATE_STARTED, GRANT},
     {"failed, attempts used up", FAILED | USED_UP, 0, HAPAX_FAILED, 0, 0, SHOWS_OUTCOME},
     {"failed: claimed again", FAILED, 0, HAPAX_CLAIMED, 0, HAPAX_STATE_STARTED, GRANT},
 
@@ -229,7 +232,7 @@ static const struct row purge_rows[] = {
     {"lease over: runs again", STARTED, 0, 0, 0, 0, 0},
     {"completed", COMPLETED, 0, 0, 0, 0, 0},
     {"failed and stale, the record holds", FAILED | HOLD | STALE, 0, 0, 0, HAPAX_STATE_UNKNOWN,
-     STALE_ON},
+     STALE_ON | SPENT_DOWN},
     {"failed", FAILED, 0, 0, 0, 0, 0},
     {"unknown", UNKNOWN, 0, 0, 0, 0, 0},
 };
@@ -374,6 +377,8 @@ static void expect_bits(struct hapax_record *r, const struct hapax_op *op, uint3
         r->spent++;
     if (effects & SPENT_ZERO)
         r->spent = 0;
+    if (effects & SPENT_DOWN)
+        r->spent -= r->spent > 0;
     if (effects & NO_OUTCOME)
         memset(&r->outcome, 0, sizeof(r->outcome));
     if (effects & TAKES_OUTCOME)
