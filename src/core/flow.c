@@ -112,6 +112,13 @@ static bool repeatable(enum hapax_error error)
            error == HAPAX_ERR_NOMEM;
 }
 
+/* The same of an op by the token of a claim that was granted. A refusal of it passes, too: a
+ * password or keys are being changed. */
+static bool passes(enum hapax_error error)
+{
+    return repeatable(error) || error == HAPAX_ERR_REFUSED;
+}
+
 /* Whether the op met an error and is to be repeated. */
 static bool to_repeat(const struct hapax__flow *f)
 {
@@ -956,7 +963,7 @@ static void told_chased(struct hapax__flow *f, int64_t now_us)
     f->ghost |= may_have_landed(f);
     if (f->op.verdict == HAPAX_CLAIMED) {
         release(f, now_us);
-    } else if (to_repeat(f) && f->ghost) {
+    } else if (f->op.verdict == HAPAX_NO_VERDICT && passes(f->op.error) && f->ghost) {
         save_again(f, now_us);
     } else {
         over(f, now_us);
@@ -986,7 +993,7 @@ static void told_released(struct hapax__flow *f, int64_t now_us)
 {
     if (f->op.kind != HAPAX_OP_FAIL)
         ask_at(f, now_us); /* what was under way when the claim was given up */
-    else if (to_repeat(f))
+    else if (f->op.verdict == HAPAX_NO_VERDICT && passes(f->op.error))
         save_again(f, now_us);
     else
         over(f, now_us);
@@ -1076,7 +1083,7 @@ static void told_confirm(struct hapax__flow *f, int64_t now_us)
         ask_at(f, now_us + pause_us(f, CLAIM_PAUSE_MIN_US, CLAIM_PAUSE_MAX_US));
     } else {
         give_store_down(f, f->op.error);
-        over(f, now_us);
+        release(f, now_us);
     }
 }
 
@@ -1398,9 +1405,8 @@ static void told_saved(struct hapax__flow *f, int64_t now_us)
         f->bare = f->op.outcome.body.len == 0;
         f->bodiless = true;
         ask_at(f, now_us);
-    } else if (repeatable(f->op.error) || f->op.error == HAPAX_ERR_REFUSED) {
-        /* A refusal passes: the claim was granted, so a password or keys are being changed. The op
-         * is repeated at least every third of the lease, so the flow needs no RENEW. */
+    } else if (passes(f->op.error)) {
+        /* The op is repeated at least every third of the lease, so the flow needs no RENEW. */
         f->answer.error = f->op.error;
         ask_at(f, now_us + pause_us(f, SAVE_PAUSE_MIN_US,
                                     hapax__least(SAVE_PAUSE_MAX_US, lease_of(f) / 3)));

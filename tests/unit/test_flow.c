@@ -609,7 +609,11 @@ CASE(a_late_claim_that_is_lost_does_not_run)
     expect(b, "3 ANSWER unknown\n3 END\n");
     claim_late(b, 4, false);
     told_error(b, 4, HAPAX_ERR_REFUSED);
-    expect(b, "4 ANSWER store_down refused\n4 END\n");
+    expect(b, "4 ANSWER store_down refused\n4 ASK fail not-run\n");
+    told_error(b, 4, HAPAX_ERR_REFUSED);
+    pass_ms(b, 4, 2000);
+    told_state(b, 4, HAPAX_OK, HAPAX_STATE_FAILED);
+    expect(b, "4 ASK fail not-run\n4 END\n");
 }
 
 /* It cannot be confirmed in time: the claim is given back, whatever was under way. */
