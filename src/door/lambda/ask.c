@@ -686,10 +686,17 @@ bool hapax__event_ask(struct hapax__asked *out, const struct hapax__ask *ask,
         .root = root,
         .request_id = request_id,
     };
+    struct hapax__ask windowed;
     struct hapax__raw_walk walk;
     struct hapax_span name;
     bool good;
 
+    if (kind == HAPAX_LAMBDA_PLAIN && hapax__event_is_windowed(root)) {
+        windowed = *ask;
+        windowed.sources[0] = (struct hapax__ask_source){.kind = HAPAX__ASK_PAYLOAD};
+        windowed.source_count = 1;
+        asking.view.ask = &windowed;
+    }
     if (kind == HAPAX_LAMBDA_SNS && hapax__raw_member(&asking.root, root, "Records")) {
         hapax__raw_begin(&walk, asking.root);
         (void)hapax__raw_next(&walk, &name, &asking.root);

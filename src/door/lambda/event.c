@@ -66,15 +66,13 @@ static enum hapax_lambda_kind kind_of_records(struct hapax_span records)
     return kind == HAPAX_LAMBDA_SNS && n != 1 ? HAPAX_LAMBDA_PLAIN : kind;
 }
 
-/* In a tumbling window the function's reply has its `state`, which is of all records. So none is
- * cut out, and the event is one unit. */
-static enum hapax_lambda_kind kind_of_batch(struct hapax_span root, struct hapax_span records)
+bool hapax__event_is_windowed(struct hapax_span root)
 {
-    enum hapax_lambda_kind kind = kind_of_records(records);
-    struct hapax_span window;
-    bool streams = kind == HAPAX_LAMBDA_KINESIS || kind == HAPAX_LAMBDA_DYNAMODB;
+    struct hapax_span records, window;
 
-    return streams && hapax__raw_member(&window, root, "window") ? HAPAX_LAMBDA_PLAIN : kind;
+    return hapax__raw_is_object(root) && hapax__raw_member(&records, root, "Records") &&
+           hapax__raw_is_array(records) && hapax__raw_member(&window, root, "window") &&
+           hapax__raw_is_object(window) && has_string(root, "shardId");
 }
 
 enum hapax_lambda_kind hapax__event_kind(struct hapax_span root)
@@ -92,7 +90,7 @@ enum hapax_lambda_kind hapax__event_kind(struct hapax_span root)
             return HAPAX_LAMBDA_REST;
     }
     if (hapax__raw_member(&value, root, "Records") && hapax__raw_is_array(value))
-        return kind_of_batch(root, value);
+        return hapax__event_is_windowed(root) ? HAPAX_LAMBDA_PLAIN : kind_of_records(value);
     if (has_string(root, "specversion") && has_string(root, "source") && has_string(root, "id"))
         return HAPAX_LAMBDA_CLOUDEVENT;
     if (has_string(root, "detail-type") && has_string(root, "source") && has_string(root, "id"))

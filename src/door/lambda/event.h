@@ -12,6 +12,10 @@
 /* The kind of an event whose text was checked. An empty span, which is no JSON, is PLAIN. */
 enum hapax_lambda_kind hapax__event_kind(struct hapax_span root);
 
+/* Whether it is of a stream with a tumbling window. The reply to such an event has the `state` of
+ * the window, which is of all records; so none is cut out, and the event is PLAIN. */
+bool hapax__event_is_windowed(struct hapax_span root);
+
 static inline bool hapax__event_is_http(enum hapax_lambda_kind kind)
 {
     return kind == HAPAX_LAMBDA_REST || kind == HAPAX_LAMBDA_HTTP || kind == HAPAX_LAMBDA_ALB;

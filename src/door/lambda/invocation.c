@@ -267,7 +267,8 @@ static void finish_ended(struct hapax__invocation *invocation)
         }
         count_answer(invocation, unit);
         judge_run(invocation, unit);
-        lost |= unit->answer.kind == HAPAX_ANSWER_FRESH && !unit->answer.recorded;
+        lost |= unit->answer.kind == HAPAX_ANSWER_FRESH && !unit->answer.recorded &&
+                unit->answer.cls != HAPAX_CLASS_UNKNOWN; /* of a death there is nothing to store */
     }
     if (lost)
         hapax__say(invocation->function->lambda,

@@ -180,7 +180,8 @@ bool hapax__serve_stream(struct hapax__runtime_connection *c, struct hapax__invo
         invocation->reply = reply;
         reply = (struct hapax__lambda_reply){.text = NULL};
         invocation->ended = true;
-        *over = drain(&c->wire) && hapax__post_end(&got, c, invocation, &invocation->reply);
+        (void)drain(&c->wire); /* it is posted, too, where the stream broke off */
+        *over = hapax__post_end(&got, c, invocation, &invocation->reply);
         good = *over ? hapax__relay(c, &got) : hapax__gone(c);
     }
     free(prelude.bytes);

@@ -145,7 +145,8 @@ def stream_again(event, context):
         if connection is context.connection:
             connection.close()
     connection.trailers()
-    connection.answer()
+    status, _, _ = connection.answer()
+    mark("posted", f"again {status}")
     raise Answered
 
 
