@@ -253,9 +253,11 @@ static enum hapax_error check_constraints(struct pg_call *call, enum hapax_class
         return HAPAX_ERR_NONE;
     result = PQexec(call->conn, "SET CONSTRAINTS ALL IMMEDIATE");
     state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
-    if (PQresultStatus(result) != PGRES_COMMAND_OK && (gone(call) || !state || passing(state)))
+    if (PQresultStatus(result) != PGRES_COMMAND_OK && (gone(call) || !state || passing(state))) {
         error = doubt(call, fail(call, "check deferred constraints", result), result);
-    else if (PQresultStatus(result) != PGRES_COMMAND_OK)
+        if (!gone(call) && leave_handler(call, false) == HAPAX_ERR_INDETERMINATE)
+            error = HAPAX_ERR_INDETERMINATE; /* the handler has ended our transaction */
+    } else if (PQresultStatus(result) != PGRES_COMMAND_OK)
         disbelieve(call, cls);
     PQclear(result);
     return error;

@@ -393,6 +393,24 @@ CASE(a_commit_before_the_connection_is_lost_is_not_denied)
     close_bed(&bed);
 }
 
+/* A deferred check that fails for a moment tells nothing of a COMMIT before it. */
+CASE(a_commit_before_a_check_that_fails_is_not_denied)
+{
+    struct hapax_answer answer;
+    struct script bad = final();
+    struct bed bed;
+
+    open_bed(&bed);
+    bad.then = "COMMIT; BEGIN; CREATE FUNCTION busy() RETURNS trigger LANGUAGE plpgsql AS "
+               "$$ BEGIN RAISE 'x' USING ERRCODE = '40001'; END $$; "
+               "CREATE CONSTRAINT TRIGGER t AFTER INSERT ON lines DEFERRABLE INITIALLY DEFERRED "
+               "FOR EACH ROW EXECUTE FUNCTION busy(); INSERT INTO lines (text) VALUES ('b')";
+    assert_int_equal(call_on(bed.conn, &bed, "k", &bad, &answer), HAPAX_ERR_INDETERMINATE);
+    assert_int_equal(lines(&bed), 1);
+    sql(bed.conn, "DELETE FROM lines");
+    close_bed(&bed);
+}
+
 /* ---- the caller's transaction -------------------------------------------------------- */
 
 /* Joined, an answer holds once the caller commits; rolled back, nothing ever happened. */
