@@ -253,6 +253,8 @@ struct ngx_http_hapax_ctx_s {
     size_t                          responded;  /* bytes of the response's body */
     unsigned                        would;      /* enum hapax__would; 0: not known */
 
+    ngx_http_upstream_t            *led_by;         /* whose X-Accel-Redirect came last */
+
     unsigned                        shadow:1;       /* it is only watched */
     unsigned                        watching:1;     /* and its response is waited for */
     unsigned                        hashing:1;      /* the body goes into sha256 */
@@ -266,6 +268,8 @@ struct ngx_http_hapax_ctx_s {
     /* a service was asked, and then the request was sent on to another location */
     unsigned                        elsewhere:1;
     unsigned                        refused:1;      /* the other location might ask two servers */
+    unsigned                        half_read:1;    /* its body could not be read to its end */
+    unsigned                        led:1;          /* an upstream's own answer led here */
     unsigned                        as_patch:1;     /* r->method has the bit of PATCH too */
 };
 

@@ -16,6 +16,7 @@ ngx_http_hapax_ctx_t *
 ngx_http_hapax_get_ctx(ngx_http_request_t *r)
 {
     ngx_pool_cleanup_t    *cln;
+    ngx_http_upstream_t   *u;
     ngx_http_hapax_ctx_t  *ctx;
 
     ctx = ngx_http_get_module_ctx(r, ngx_http_hapax_module);
@@ -37,8 +38,18 @@ ngx_http_hapax_get_ctx(ngx_http_request_t *r)
                 }
 
                 if (ctx->phase == NGX_HTTP_HAPAX_READING) {
-                    /* the page for a body that could not be read */
+                    ctx->half_read = 1;
                     ctx->phase = NGX_HTTP_HAPAX_PASSING;
+                }
+
+                /* r->upstream stays that of before until another is made */
+
+                u = r->upstream;
+                ctx->led = u && u != ctx->led_by
+                           && ngx_http_hapax_is_accel(u);
+
+                if (ctx->led) {
+                    ctx->led_by = u;
                 }
 
                 if (r->upstream_states && ngx_http_hapax_was_sent(r)) {

@@ -588,6 +588,18 @@ ngx_http_hapax_ask_hook(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 }
 
 
+/* An error page that is not a named location is got by GET. */
+
+static ngx_uint_t
+ngx_http_hapax_has_clients_method(ngx_http_request_t *r)
+{
+    return r->request_line.len > r->method_name.len
+           && ngx_strncmp(r->request_line.data, r->method_name.data,
+                          r->method_name.len)
+              == 0;
+}
+
+
 static ngx_int_t
 ngx_http_hapax_go_on(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 {
@@ -645,6 +657,15 @@ ngx_http_hapax_go_on(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
         return NGX_OK;
 
     default:
+
+        /* a page may be sent, but no server gets half of an operation */
+
+        if (ctx->half_read && r->content_handler
+            && ngx_http_hapax_has_clients_method(r))
+        {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
         return NGX_DECLINED;
     }
 }
@@ -659,17 +680,9 @@ ngx_http_hapax_go_on(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 static ngx_uint_t
 ngx_http_hapax_runs_again(ngx_http_request_t *r, ngx_http_hapax_ctx_t *ctx)
 {
-    ngx_http_upstream_t  *u;
-
-    u = r->upstream;
-
-    return ctx->elsewhere
+    return ctx->elsewhere && !ctx->led
            && ctx->conf->policy.on_expired != HAPAX_EXPIRED_RERUN
-           && r->request_line.len > r->method_name.len
-           && ngx_strncmp(r->request_line.data, r->method_name.data,
-                          r->method_name.len)
-              == 0
-           && !(u && ngx_http_hapax_is_accel(u));
+           && ngx_http_hapax_has_clients_method(r);
 }
 
 

@@ -587,6 +587,7 @@ def test_the_location_that_met_a_request_judges_its_response(make_gate, api, pat
 
 @pytest.mark.parametrize("path, runs", [("/caught/drop", 0), ("/accel/status/200?h=X-Accel-Redirect:/busy", 1),
                                         ("/ruled/drop", 0), ("/ruled/status/200?h=X-Accel-Redirect:/busy", 3),
+                                        ("/accel/status/200?h=X-Accel-Redirect:@gone", 0),
                                         ("/dead/x", 3), ("/missing/x", 3), ("/tried/x", 3)])
 def test_under_hold_another_location_cannot_say_that_nothing_ran(make_gate, api, path, runs):
     """Once the service was asked, no other is, unless the service itself leads there. A 503 with Retry-After from there
@@ -599,6 +600,7 @@ def test_under_hold_another_location_cannot_say_that_nothing_ran(make_gate, api,
         location /missing/ {{ error_page 404 = @busy; }}
         location /tried/ {{ try_files /nothing @busy; }}
         location = /busy {{ internal; try_files /nothing @busy; }}
+        location @gone {{ error_page 404 405 = @busy; }}
         location @busy {{ rewrite ^ /status/503?h=Retry-After:1? break; proxy_method POST;
                           proxy_set_header Idempotency-Key BUSY; proxy_pass http://127.0.0.1:{api.port}; }} }}""")
     gate.start()
@@ -1427,19 +1429,24 @@ def test_the_page_for_a_body_that_cannot_be_read_is_sent(make_gate, api, chunk, 
     gate = make_gate(f"""
         server {{ LISTEN hapax on; client_max_body_size 1k; error_page 400 413 /err.html;
                   location = /err.html {{ }}
-                  location / {{ proxy_pass http://127.0.0.1:{api.port}; }} }}
+                  location / {{ proxy_pass http://127.0.0.1:{api.port}; }}
+                  location /backed/ {{ error_page 400 413 = @backup; proxy_pass http://127.0.0.1:{api.port}/; }}
+                  location @backup {{ proxy_pass http://127.0.0.1:{api.port}; }} }}
         """).start()
     (gate.folder / "html/err.html").write_text("a page")
-    for later in (False, True):
+    for later, path in ((False, "/ok"), (True, "/ok"), (True, "/backed/ok")):
         with gate.connect() as connection:
-            head = g.request("POST", "/ok", "k", headers=[("Transfer-Encoding", "chunked")], length=False)
+            head = g.request("POST", path, "k", headers=[("Transfer-Encoding", "chunked")], length=False)
             if later:  # begun, and then read by events
                 connection.send(head + b"1\r\nx\r\n")
                 connection.send(chunk)
             else:
                 connection.send(head + chunk)
             answer = connection.response()
-            assert (answer.status, answer.body) == (status, b"a page")
+            if path == "/ok":
+                assert (answer.status, answer.body) == (status, b"a page")
+            else:  # no server gets half of it
+                assert answer.status == 500
     assert api.count("k") == 0 and gate.post("/ok", "k").replayed == "false"
 
 
