@@ -925,11 +925,30 @@ static void put_cors(FILE *out, const struct serve_conf *conf)
     (void)fputc('\n', out);
 }
 
-/* Connections are kept for less than the 5 s after which some servers close theirs. Of "X_…" a CGI
- * or WSGI upstream makes what it makes of "X-…", so none of a client's reaches it. */
+/* What a server is told of the client, and nothing of that by the client itself. Of "X_…" a CGI or
+ * WSGI server makes what it makes of "X-…", so no such name reaches it. */
+static void put_client(FILE *out)
+{
+    static const char *const names[][2] = {
+        {"Forwarded", "For"}, {"Forwarded", "Host"},  {"Forwarded", "Proto"},
+        {"Original", "URI"},  {"Original", "Method"},
+    };
+
+    (void)fputs("    proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;\n"
+                "    proxy_set_header X-Forwarded-Host $http_host;\n"
+                "    proxy_set_header X-Forwarded-Proto $scheme;\n",
+                out);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        (void)fprintf(out,
+                      "    proxy_set_header X_%s-%s \"\";\n"
+                      "    proxy_set_header X-%s_%s \"\";\n"
+                      "    proxy_set_header X_%s_%s \"\";\n",
+                      names[i][0], names[i][1], names[i][0], names[i][1], names[i][0], names[i][1]);
+}
+
+/* Connections are kept for less than the 5 s after which some servers close theirs. */
 static void put_upstream(FILE *out, const struct serve_conf *conf)
 {
-    static const char *const forwarded[] = {"For", "Host", "Proto"};
     const struct serve_url *url = &conf->upstream;
     char address[SERVE_NAME_MAX + 16];
 
@@ -954,17 +973,9 @@ static void put_upstream(FILE *out, const struct serve_conf *conf)
                 "    proxy_set_header Upgrade $hapax_upgrade;\n"
                 "    proxy_set_header Connection $hapax_connection;\n"
                 "    proxy_set_header Accept-Encoding $hapax_encodings;\n"
-                "    proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;\n"
-                "    proxy_set_header X-Forwarded-Host $http_host;\n"
-                "    proxy_set_header X-Forwarded-Proto $scheme;\n"
                 "    proxy_set_header traceparent $hapax_traceparent;\n",
                 out);
-    for (size_t i = 0; i < sizeof(forwarded) / sizeof(forwarded[0]); i++)
-        (void)fprintf(out,
-                      "    proxy_set_header X_Forwarded-%s \"\";\n"
-                      "    proxy_set_header X-Forwarded_%s \"\";\n"
-                      "    proxy_set_header X_Forwarded_%s \"\";\n",
-                      forwarded[i], forwarded[i], forwarded[i]);
+    put_client(out);
     if (!url->tls) {
         (void)fputs("    proxy_set_header Host $http_host;\n", out);
     } else {
@@ -1079,6 +1090,7 @@ static void put_question(FILE *out, const struct serve_conf *conf, const char *p
                   "            proxy_set_header X-Original-Method $request_method;\n"
                   "            proxy_ssl_name %s;\n",
                   path, url->at.host);
+    put_client(out);
     put_mark(out, conf, option, text);
     (void)fprintf(out, "            proxy_pass %s;\n        }\n", text);
 }
