@@ -144,7 +144,7 @@ enum hapax_error hapax__switch_set(struct hapax_store *store, struct hapax_span 
     struct hapax_op op = switch_op(HAPAX_OP_RESOLVE, scope), forget = op;
     struct hapax_token tokens[4];
     enum hapax_error error;
-    bool said;
+    bool said, heard; /* a word has changed what was there */
 
     if (getrandom(tokens, sizeof(tokens), 0) != sizeof(tokens))
         return hapax_store_fail(store, HAPAX_ERR_UNAVAILABLE, "cannot get random bytes");
@@ -156,20 +156,21 @@ enum hapax_error hapax__switch_set(struct hapax_store *store, struct hapax_span 
     forget.token = tokens[2];
     forget.resolve = HAPAX_RESOLVE_FORGET;
     error = say(store, scope, &op, &said);
-    if (error == HAPAX_ERR_NONE && !said && op.verdict == HAPAX_OK) {
+    heard = error == HAPAX_ERR_NONE && op.verdict == HAPAX_OK;
+    if (heard && !said) {
         op.token = tokens[3];
         error = say(store, scope, &op, &said);
     }
-    if (error != HAPAX_ERR_NONE || said)
-        return error;
-    if (op.verdict == HAPAX_OK)
-        error = ask(store, &forget);
-    if (error == HAPAX_ERR_NONE)
-        error = make(store, scope, &tokens[1]);
-    if (error == HAPAX_ERR_NONE)
-        error = say(store, scope, &op, &said);
-    if (error == HAPAX_ERR_NONE && !said)
-        return hapax_store_fail(store, HAPAX_ERR_UNAVAILABLE,
-                                "another put a record under the switch's id, or removed it");
-    return error;
+    if (error == HAPAX_ERR_NONE && !said) {
+        if (op.verdict == HAPAX_OK)
+            error = ask(store, &forget);
+        if (error == HAPAX_ERR_NONE)
+            error = make(store, scope, &tokens[1]);
+        if (error == HAPAX_ERR_NONE)
+            error = say(store, scope, &op, &said);
+        if (error == HAPAX_ERR_NONE && !said)
+            error = hapax_store_fail(store, HAPAX_ERR_UNAVAILABLE,
+                                     "another put a record under the switch's id, or removed it");
+    }
+    return error != HAPAX_ERR_NONE && heard ? HAPAX_ERR_INDETERMINATE : error;
 }
