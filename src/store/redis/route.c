@@ -165,10 +165,10 @@ void hapax__redis_route_close(struct hapax__redis_route *route)
 void hapax__redis_route_doubt(struct hapax__redis_route *route)
 {
     route->map.old = true;
-    if (route->uri.kind == HAPAX__REDIS_SENTINEL)
-        hapax__redis_sentinel_doubt(&route->sentinels);
-    if (route->uri.kind != HAPAX__REDIS_CLUSTER)
-        hapax__redis_node_close(route->nodes.at[0]);
+    if (route->uri.kind != HAPAX__REDIS_SENTINEL)
+        return;
+    hapax__redis_sentinel_doubt(&route->sentinels);
+    hapax__redis_node_close(route->nodes.at[0]);
 }
 
 size_t hapax__redis_route_nodes(struct hapax__redis_route *route, enum hapax_error *error,
@@ -282,9 +282,10 @@ static bool long_ago(const struct run *run, int64_t since_us)
 static void doubt(struct run *run, struct hapax__redis_node *node)
 {
     run->route->map.old = true;
+    if (run->route->uri.kind != HAPAX__REDIS_SENTINEL)
+        return; /* a single node still gives replays by this link */
     node->demoted = true;
-    if (run->route->uri.kind == HAPAX__REDIS_SENTINEL)
-        hapax__redis_sentinel_doubt(&run->route->sentinels);
+    hapax__redis_sentinel_doubt(&run->route->sentinels);
 }
 
 static void end(struct run *run, size_t i)

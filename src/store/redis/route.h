@@ -58,8 +58,7 @@ void hapax__redis_route_close(struct hapax__redis_route *route);
  * unless `once`: where the link had worked before, or another node is the primary now. A run waits
  * for a failover, for a cluster that is electing, and for a slot that is being moved, while they
  * are younger than the timeout; it does not wait for a single node that is away. A single node that
- * is no primary, or lacks replicas, is connected to anew by the next run: its name may lead to
- * another one.
+ * is no primary is connected to anew by the next run: its name may lead to another one.
  *
  * With wait, WAIT follows on each link used, and sets `replicated` (always true where the URI has
  * no wait). */
@@ -73,8 +72,7 @@ enum hapax_error hapax__redis_route_run_by(struct hapax__redis_route *route,
                                            int64_t deadline_us, char text[HAPAX_TEXT_MAX]);
 
 /* A primary refused writes because replicas are missing. It may be a former primary, cut off
- * with this process: before the next run the route asks which node is the primary now, or connects
- * to its one node anew. */
+ * with this process: before the next run the route asks sentinels which node is the primary now. */
 void hapax__redis_route_doubt(struct hapax__redis_route *route);
 
 /* How many primaries there are; connects to ask where this is not known. At least 1, or 0 and
