@@ -142,20 +142,20 @@ static void a_node_that_hangs_is_left_out_for_a_while(void **state)
     enum hapax_error error;
     char name[32];
 
-    bed_stop(1);
+    bed_stop(0);
     for (unsigned i = 0; i < 6; i++) {
         int64_t begin_us = hapax__monotonic_us(), spent_us;
         struct hapax__redlock_item item;
 
         names(name, sizeof(name));
         item = bed_item(name, "mine", TTL_MS);
-        assert_true(take(lock, &item, &error));
+        assert_true(take(lock, &item, &error) || i == 0); /* it may have taken the others' time */
         spent_us = hapax__monotonic_us() - begin_us;
         least_us = spent_us < least_us ? spent_us : least_us;
     }
-    bed_cont(1);
+    bed_cont(0);
     hapax__redlock_close(lock);
-    assert_true(least_us < 150000); /* where each had waited: 200 ms */
+    assert_true(least_us < 50000); /* where each had waited: 200 ms, or a node's share of it */
 }
 
 /* Nodes that accept and say nothing are connected to within one patience, however many they are. */

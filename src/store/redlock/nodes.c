@@ -169,7 +169,6 @@ void hapax__redlock_connect(struct hapax__redlock *lock, int64_t patience_us)
 
     for (size_t i = 0; i < lock->count; i++) {
         struct hapax__redlock_node *node = &lock->nodes[i];
-        int64_t by_us;
 
         if (node->owed > 0)
             collect_owed(lock, node);
@@ -181,9 +180,8 @@ void hapax__redlock_connect(struct hapax__redlock *lock, int64_t patience_us)
             continue;
         if (node->link)
             hapax__redlock_drop_link(node);
-        by_us = hapax__redis_share(deadline_us, lock->count - i);
         if (hapax__monotonic_us() < deadline_us)
-            hapax__redlock_connect_node(lock, node, by_us, patience_us);
+            hapax__redlock_connect_node(lock, node, deadline_us, patience_us);
     }
 }
 
