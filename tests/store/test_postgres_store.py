@@ -295,6 +295,12 @@ def test_functions_of_another_build_are_told_and_replaced(database, hapax, scrip
     database.sql("CREATE OR REPLACE FUNCTION hapax.mark_of(p_token bytea) RETURNS bytea LANGUAGE sql AS 'SELECT $1';"
                  f"COMMENT ON SCHEMA hapax IS 'Hapax: each logical request takes effect once{script}'")
     assert re.search(told, says("check"))
+    role = f"j{os.getpid()}_{database.name}"  # a job of a deployment, say
+    database.sql(f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA hapax TO {role};"
+                 f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA hapax TO {role}")
+    refused = hapax("init", "--store", database.uri().replace("//postgres@", f"//{role}@"))
+    assert refused.code == 3 and 'run "hapax init" as that role' in refused.err, refused
+    database.sql(f"DROP OWNED BY {role}; DROP ROLE {role}")
     assert "replaced the functions" in says("init") and database.sql(FUNCTIONS) == ours
     assert says("init") == "nothing had to be made\n" and not re.search(told, says("check"))
 

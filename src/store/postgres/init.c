@@ -22,17 +22,22 @@
 #define COMMENT_MAX     256u /* of the schema, with the statement that gives it */
 
 /* Refuses a schema that another role, no superuser, has made. Such a schema is not even asked for
- * its version: the function that answers would run with our rights. */
-static enum hapax_error check_owner(struct hapax__pg_link *link, int64_t deadline_us)
+ * its version: the function that answers would run with our rights. Where the script is to run, one
+ * that only others may change is refused, too. */
+static enum hapax_error check_owner(struct hapax__pg_link *link, bool writes, int64_t deadline_us)
 {
     static const char sql[] =
         "SELECT r.rolname FROM pg_catalog.pg_namespace n"
         " JOIN pg_catalog.pg_roles r ON r.oid = n.nspowner"
         " WHERE n.nspname = 'hapax' AND r.rolname <> current_user AND NOT r.rolsuper";
+    static const char of_writing[] =
+        "SELECT r.rolname FROM pg_catalog.pg_namespace n"
+        " JOIN pg_catalog.pg_roles r ON r.oid = n.nspowner"
+        " WHERE n.nspname = 'hapax' AND NOT pg_catalog.pg_has_role(n.nspowner, 'USAGE')";
     enum hapax_error error = HAPAX_ERR_NONE;
     PGresult *rows;
 
-    switch (hapax__pg_exec(link, sql, NULL, deadline_us, &rows)) {
+    switch (hapax__pg_exec(link, writes ? of_writing : sql, NULL, deadline_us, &rows)) {
     case HAPAX__PG_DONE:
         if (PQntuples(rows) > 0)
             error = hapax__fail(link->text, HAPAX_ERR_REFUSED,
@@ -139,7 +144,7 @@ static enum hapax_error init(struct hapax__pg_link *link, hapax_say *say, void *
     struct schema had = {.version = 0};
 
     if (error == HAPAX_ERR_NONE)
-        error = check_owner(link, deadline_us);
+        error = check_owner(link, false, deadline_us);
     if (error == HAPAX_ERR_NONE)
         error = read_schema(link, deadline_us, &had);
     if (error == HAPAX_ERR_NONE && had.version == HAPAX__PG_VERSION)
@@ -153,6 +158,8 @@ static enum hapax_error init(struct hapax__pg_link *link, hapax_say *say, void *
                            link->at, had.version, HAPAX__PG_VERSION);
     if (!link->conn) /* lost by a question */
         error = hapax__pg_connect(link, deadline_us, false);
+    if (error == HAPAX_ERR_NONE)
+        error = check_owner(link, true, deadline_us);
     return error == HAPAX_ERR_NONE ? make(link, &had, say, arg) : error;
 }
 
