@@ -100,11 +100,20 @@ static void hand_on(struct running *r)
     }
 }
 
+/* Whether nothing of the command runs, and only its output is left to be read. */
+static bool is_done(const struct cli_child *child)
+{
+    struct pollfd out = {.fd = child->out, .events = POLLIN};
+
+    return cli_child_ended(child) && cli_child_alone(child) &&
+           (child->out < 0 || poll(&out, 1, 0) > 0);
+}
+
 /* Whether the command is to end. When --run-max is over, a part of the lease is left: the last
  * renewal was asked less than a third of a lease ago. */
 static bool is_to_end(struct running *r)
 {
-    r->late = r->late || hapax__boot_us() >= r->until_us;
+    r->late = r->late || (hapax__boot_us() >= r->until_us && !is_done(r->child));
     return r->late || (r->attempt && hapax_attempt_lost(r->attempt));
 }
 

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 
 import pytest
 from conftest import HAPAX, PATIENCE, at_some_pace, end, wait_until
@@ -192,6 +193,24 @@ def test_output_that_nobody_reads_holds_up_no_end(runs, lost):
 
 def unread(pipe):
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+# A command that has ended is done, though its output is read after --run-max.
+def test_output_that_is_read_late_leaves_the_end_known(runs):
+    def case(run_max):
+        key = f"{run_max} s"
+        script = BEGIN + "head -c 100000 /dev/zero; echo > ended"
+        began = time.monotonic()
+        process = runs.start(key, script, "--max-response", "1k", "--run-max", f"{run_max}s",
+                             "--lease", f"{run_max}s", waits=False)
+        wait_until((runs.folder / "ended").exists, "the command's end")
+        (runs.folder / "ended").unlink()
+        wait_until(lambda: time.monotonic() > began + run_max + 0.3, "--run-max")
+        assert process.communicate(timeout=PATIENCE)[0] == bytes(100000)
+        assert process.returncode == 0
+        assert runs.sh(key, script, "--max-response", "1k").returncode == GONE
+
+    at_some_pace(case, 1, 5, 20)
 
 
 # What the command leaves running may still print: that is part of the output, as in a shell's $(…).
