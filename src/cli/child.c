@@ -159,7 +159,8 @@ bool cli_child_ended(const struct cli_child *child)
            info.si_pid != 0;
 }
 
-/* Rejected: kill() with 0. It finds the zombie, too. */
+/* Rejected: kill() with 0. It finds the zombie, too. As process 1 we inherit those that the command
+ * leaves, and wait for them here. */
 bool cli_child_alone(const struct cli_child *child)
 {
     DIR *processes = opendir("/proc");
@@ -172,7 +173,7 @@ bool cli_child_alone(const struct cli_child *child)
         if (pid == child->pid)
             seen = true;
         else
-            others = getpgid(pid) == child->pid;
+            others = getpgid(pid) == child->pid && waitpid(pid, NULL, WNOHANG) != pid;
     }
     if (processes)
         (void)closedir(processes);

@@ -195,14 +195,16 @@ def unread(pipe):
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
-# A command that has ended is done, though its output is read after --run-max.
-def test_output_that_is_read_late_leaves_the_end_known(runs):
+# A command that has ended is done, though its output is read after --run-max. So is one whose dead are left to us, as to
+# process 1 of a container.
+@pytest.mark.parametrize("orphan", ["", "(: &); "])
+def test_output_that_is_read_late_leaves_the_end_known(runs, orphan):
     def case(run_max):
         key = f"{run_max} s"
-        script = BEGIN + "head -c 100000 /dev/zero; echo > ended"
+        script = BEGIN + orphan + "head -c 100000 /dev/zero; echo > ended"
         began = time.monotonic()
         process = runs.start(key, script, "--max-response", "1k", "--run-max", f"{run_max}s",
-                             "--lease", f"{run_max}s", waits=False)
+                             "--lease", f"{run_max}s", waits=False, preexec_fn=become_reaper)
         wait_until((runs.folder / "ended").exists, "the command's end")
         (runs.folder / "ended").unlink()
         wait_until(lambda: time.monotonic() > began + run_max + 0.3, "--run-max")
@@ -211,6 +213,11 @@ def test_output_that_is_read_late_leaves_the_end_known(runs):
         assert runs.sh(key, script, "--max-response", "1k").returncode == GONE
 
     at_some_pace(case, 1, 5, 20)
+
+
+def become_reaper():
+    """For preexec_fn: orphans below become its children, as those of process 1 do."""
+    assert libc.prctl(36, 1, 0, 0, 0) == 0
 
 
 # What the command leaves running may still print: that is part of the output, as in a shell's $(…).
