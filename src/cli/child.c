@@ -159,6 +159,16 @@ bool cli_child_ended(const struct cli_child *child)
            info.si_pid != 0;
 }
 
+int cli_child_killed(const struct cli_child *child)
+{
+    siginfo_t info = {.si_pid = 0};
+
+    if (waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        info.si_pid == 0 || info.si_code == CLD_EXITED)
+        return 0;
+    return info.si_status;
+}
+
 /* Rejected: kill() with 0. It finds the zombie, too. As process 1 we inherit those that the command
  * leaves, and wait for them here. */
 bool cli_child_alone(const struct cli_child *child)

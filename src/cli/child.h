@@ -39,6 +39,9 @@ int cli_child_start(struct cli_child *child, const struct cli_child_how *how, in
 /* Whether the command has ended. It stays a zombie, so that its group's number is not reused. */
 bool cli_child_ended(const struct cli_child *child);
 
+/* The signal that the command died of; 0: none, or it has not ended. */
+int cli_child_killed(const struct cli_child *child);
+
 /* Whether nobody is left of the process group of a command that has ended. False also where /proc
  * does not show the command. */
 bool cli_child_alone(const struct cli_child *child);

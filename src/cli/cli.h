@@ -371,9 +371,12 @@ int cli_signals_begin(void);
 /* The same for more signals besides those two. */
 int cli_signals_begin_with(const int *more, size_t n);
 
-/* The same for who runs a command: for what is passed on to the command, and for its end. What was
- * ignored at our start (`nohup`) stays ignored, but for SIGCHLD. */
+/* The same for who runs a command: for what is passed on to the command, and for its end. */
 int cli_signals_begin_parent(void);
+
+/* Whether a signal was ignored at our start (`nohup`). It then tells us nothing, and only what
+ * handles it in a command of ours is to have it. */
+bool cli_signal_ignored(int number);
 
 /* Waits for a signal, at most timeout_ms (negative: no limit). Returns the signal; 0: none came.
  * Feeds the service manager's watchdog meanwhile. */

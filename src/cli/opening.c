@@ -338,6 +338,7 @@ static enum cli_exit open_door(struct hapax **out, const struct cli_args *args,
     char text[HAPAX_TEXT_MAX], line[HAPAX_TEXT_MAX + 64];
     enum cli_exit exit = cli_prepare(args, CLI_CREATE);
     bool told = false;
+    int number;
 
     while (exit == CLI_DONE) {
         enum hapax_error error = hapax_open(out, args->store, how, text);
@@ -351,7 +352,8 @@ static enum cli_exit open_door(struct hapax **out, const struct cli_args *args,
         if (!told)
             cli_log(args, line);
         told = true;
-        if (cli_signals_wait(signals, STORE_WAIT_MS) != 0)
+        number = cli_signals_wait(signals, STORE_WAIT_MS);
+        if (number != 0 && !cli_signal_ignored(number))
             break;
     }
     return exit;

@@ -189,11 +189,12 @@ static bool await(struct running *r)
 
         (void)poll(fds, 2, until_us == INT64_MAX ? -1 : left_ms > 0 ? (int)left_ms : 0);
         while ((number = cli_signals_wait(r->signals, 0)) != 0) {
-            if (number == SIGCHLD || r->ran)
+            bool again = r->stopped != 0;
+
+            if (!run_heed(r, number))
                 continue;
-            if (r->stopped)
+            if (again)
                 return false;
-            r->stopped = number;
             until_us = hapax__boot_us() + r->policy.timeout_ms * US_PER_MS;
         }
         if (eventfd_read(r->told, &count) == 0)
@@ -283,6 +284,7 @@ static enum cli_exit open_store(struct running *r)
     int64_t until_us = hapax__boot_us() + r->policy.timeout_ms * US_PER_MS;
     char text[HAPAX_TEXT_MAX];
     enum hapax_error error;
+    int number;
 
     while (exit == CLI_DONE) {
         error = hapax_open(&r->h, args->store, &how, text);
@@ -294,10 +296,8 @@ static enum cli_exit open_store(struct running *r)
             return r->policy.on_store_error == HAPAX_STORE_OPEN
                        ? CLI_DONE
                        : cli_store_failed(args, error, text);
-        r->stopped = cli_signals_wait(r->signals, AGAIN_MS);
-        if (r->stopped == SIGCHLD)
-            r->stopped = 0;
-        if (r->stopped)
+        number = cli_signals_wait(r->signals, AGAIN_MS);
+        if (number != 0 && run_heed(r, number))
             break;
     }
     return exit;

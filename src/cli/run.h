@@ -62,6 +62,7 @@ struct running {
     bool ran; /* the command has begun */
     int stopped; /* the first signal that came before that */
     bool ending; /* a signal came that ends a process */
+    bool hung_up; /* SIGHUP went to the child, which may reload at it */
     int64_t until_us; /* when --run-max is over; 0: neither hook nor command has begun */
     bool late; /* it was over before their end */
     struct cli_child *child; /* command or hook, while it runs */
@@ -87,6 +88,10 @@ enum cli_exit run_read(struct running *r, const char *key);
 enum cli_exit run_ask(struct running *r);
 
 /* ---- the command (run_job.c) ------------------------------------------------------------- */
+
+/* Takes a signal, and hands it on to the command, or to the hook. True: it tells us to end before
+ * the command has begun. */
+bool run_heed(struct running *r, int number);
 
 /* Prints a part of the output, and sees to signals and to the command meanwhile. Once a signal came
  * and the command has ended, stdout is waited for no longer than 5 s. A failure is kept in r. */

@@ -84,20 +84,38 @@ static char **make_env(char variables[VARIABLES][VARIABLE_MAX], const struct hap
     return env;
 }
 
-/* Hears signals, and hands them on to the command, or to the hook. */
+bool run_heed(struct running *r, int number)
+{
+    bool reloads = number == SIGHUP && r->child && !cli_child_ended(r->child);
+
+    if (number == SIGCHLD)
+        return false;
+    if (r->child)
+        cli_child_signal(r->child, number);
+    if (cli_signal_ignored(number))
+        return false;
+    if (!r->ran && !r->stopped)
+        r->stopped = number;
+    if (reloads)
+        r->hung_up = true;
+    else if (number != SIGUSR1 && number != SIGUSR2)
+        r->ending = true;
+    return !r->ran;
+}
+
 static void hand_on(struct running *r)
 {
     int number;
 
-    while ((number = cli_signals_wait(r->signals, 0)) != 0) {
-        if (number == SIGCHLD)
-            continue;
-        if (!r->ran && !r->stopped)
-            r->stopped = number;
-        r->ending = r->ending || (number != SIGUSR1 && number != SIGUSR2);
-        if (r->child)
-            cli_child_signal(r->child, number);
-    }
+    while ((number = cli_signals_wait(r->signals, 0)) != 0)
+        (void)run_heed(r, number);
+}
+
+/* Whether a signal has told us to end. One that the command died of has. */
+static bool is_ending(struct running *r)
+{
+    r->ending = r->ending || (r->hung_up && r->child && cli_child_killed(r->child) == SIGHUP);
+    return r->ending;
 }
 
 /* Whether nothing of the command runs, and only its output is left to be read. */
@@ -145,7 +163,8 @@ static bool await_stdout(struct running *r)
         (void)look(r);
         if (fds[1].revents != 0)
             return true;
-        if (r->ending && (!r->child || cli_child_ended(r->child)) && hapax__boot_us() >= until_us)
+        if (is_ending(r) && (!r->child || cli_child_ended(r->child)) &&
+            hapax__boot_us() >= until_us)
             return false;
     }
 }
@@ -259,6 +278,8 @@ static bool run_command(struct running *r, char *const *words, const struct hapa
     r->attempt = attempt;
     r->kill_us = 0;
     follow(r, out);
+    hand_on(r); /* what came as it ended */
+    (void)is_ending(r);
     r->child = NULL;
     *status = cli_child_reap(&child, killed);
     return true;

@@ -17,13 +17,6 @@ int cli_signals_begin(void)
     return cli_signals_begin_with(NULL, 0);
 }
 
-static int begin(const sigset_t *set)
-{
-    if (pthread_sigmask(SIG_BLOCK, set, NULL) != 0)
-        return -1;
-    return signalfd(-1, set, SFD_CLOEXEC | SFD_NONBLOCK);
-}
-
 int cli_signals_begin_with(const int *more, size_t n)
 {
     sigset_t set;
@@ -33,21 +26,25 @@ int cli_signals_begin_with(const int *more, size_t n)
     sigaddset(&set, SIGTERM);
     for (size_t i = 0; i < n; i++)
         sigaddset(&set, more[i]);
-    return begin(&set);
+    if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0)
+        return -1;
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
 int cli_signals_begin_parent(void)
 {
-    static const int heard[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD};
-    struct sigaction was;
-    sigset_t set;
+    static const int more[] = {SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD};
 
     (void)signal(SIGCHLD, SIG_DFL); /* ignored, it would leave no child to wait for */
-    sigemptyset(&set);
-    for (size_t i = 0; i < sizeof(heard) / sizeof(heard[0]); i++)
-        if (sigaction(heard[i], NULL, &was) == 0 && was.sa_handler != SIG_IGN)
-            sigaddset(&set, heard[i]);
-    return begin(&set);
+    return cli_signals_begin_with(more, sizeof(more) / sizeof(more[0]));
+}
+
+/* We set no handlers, so that what was ignored still is. One that is blocked comes nevertheless. */
+bool cli_signal_ignored(int number)
+{
+    struct sigaction now;
+
+    return sigaction(number, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
 }
 
 int cli_signals_wait(int fd, int64_t timeout_ms)

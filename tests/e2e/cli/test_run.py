@@ -40,8 +40,11 @@ class Runs:
 
     def start(self, key, script, *options, waits=True, **more):
         """A run whose command is under way, or one that waits for another's."""
+        return self.start_words(key, *options, "--", "sh", "-c", script, waits=waits, **more)
+
+    def start_words(self, key, *words, waits=True, **more):
         before = self.effects()
-        process = subprocess.Popen(self.words(key, *options, "--", "sh", "-c", script), cwd=self.folder,
+        process = subprocess.Popen(self.words(key, *words), cwd=self.folder,
                                    env=self.hapax.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, **more)
         self.hapax.processes.append(process)
@@ -218,6 +221,37 @@ def test_output_that_is_read_late_leaves_the_end_known(runs, orphan):
 def become_reaper():
     """For preexec_fn: orphans below become its children, as those of process 1 do."""
     assert libc.prctl(36, 1, 0, 0, 0) == 0
+
+
+# SIGHUP may mean "reload" to the command: then it does not tell us to give up a slow reader 5 s after the end.
+def test_a_reload_gives_up_no_reader(runs):
+    script = "trap 'echo > told' HUP; " + BEGIN + "while ! [ -e told ]; do sleep .05; done; head -c 150000 /dev/zero"
+    process = runs.start("k", script)
+    process.send_signal(signal.SIGHUP)
+    wait_until(lambda: unread(process.stdout) == fcntl.fcntl(process.stdout, fcntl.F_GETPIPE_SZ), "the pipe being full")
+    full = time.monotonic()
+    wait_until(lambda: time.monotonic() > full + 6, "what a signal leaves to a reader")
+    assert len(process.communicate(timeout=PATIENCE)[0]) == 150000 and process.returncode == 0
+
+
+# But a terminal that went away, and the command with it, has no reader.
+def test_a_hangup_ends_one_that_nobody_reads(runs):
+    process = runs.start("k", BEGIN + "exec yes", "--max-response", "1k")
+    wait_until(lambda: unread(process.stdout) == fcntl.fcntl(process.stdout, fcntl.F_GETPIPE_SZ), "the pipe being full")
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(PATIENCE) == WRONG
+
+
+# A signal is heard, too, that comes while the outcome is being stored.
+def test_a_signal_counts_while_an_outcome_is_stored(hapax, store):
+    keeper = hapax.keep(store)
+    runs = Runs(hapax, f"unix:{store.removeprefix('rocksdb:')}/keeper.sock")
+    process = runs.start("k", BEGIN + "cat go; head -c 150000 /dev/zero", "--save-wait", "500ms", "--lease", "1s")
+    end(keeper, signal.SIGKILL)
+    runs.go()
+    wait_until(lambda: not children_of(process.pid), "the command's end")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE) == WRONG
 
 
 # What the command leaves running may still print: that is part of the output, as in a shell's $(…).
@@ -401,6 +435,16 @@ def test_an_ignored_signal_ends_nothing(runs):
     runs.go()
     assert second.communicate(timeout=PATIENCE)[0] == b"done\n" and second.returncode == 0
     assert first.wait(PATIENCE) == 3
+
+
+# But one that the command handles reaches it.
+def test_an_ignored_signal_reaches_the_command(runs):
+    script = ("import signal, sys\nsignal.signal(signal.SIGHUP, lambda *_: sys.exit(5))\n"
+              "open('effects', 'a').write('1\\n')\nwhile True: signal.pause()")
+    process = runs.start_words("k", "--", sys.executable, "-c", script,
+                               preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(PATIENCE) == 5
 
 
 def names_of_threads(pid):
