@@ -231,6 +231,8 @@ static enum cli_exit walk_owner(struct page *page, struct hapax_op *list)
         exit = take(page, list);
         if (exit == CLI_DONE)
             exit = resolve_page(page);
+        else
+            put_sum(page, NULL);
         put_progress(page);
     } while (exit == CLI_DONE && list->more && page->found < page->bulk->limit);
     return exit;
