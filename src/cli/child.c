@@ -57,6 +57,21 @@ static void exec_command(const struct cli_child_how *how, int out, int alive, pi
     (void)execvpe(how->words[0], how->words, how->env);
 }
 
+/* Closes all but stdin. Older kernels and some sandboxes lack close_range(), and closefrom() aborts
+ * where they lack /proc, too. */
+static void close_all(void)
+{
+    long most = sysconf(_SC_OPEN_MAX);
+
+    if (close_range(1, ~0u, 0) == 0)
+        return;
+    if (access("/proc/self/fd/0", F_OK) == 0)
+        closefrom(1);
+    else
+        for (int fd = 1; fd < most; fd++)
+            close(fd);
+}
+
 /* Reads the group's number first. Without one nothing was started. */
 static _Noreturn void guard_group(int alive)
 {
@@ -64,7 +79,7 @@ static _Noreturn void guard_group(int alive)
 
     /* Nothing of ours stays open: neither the store, nor our output, nor our end of the pipe. */
     if (dup2(alive, 0) == 0)
-        closefrom(1); /* not close_range(), which kernels before 5.9 and some sandboxes lack */
+        close_all();
     if (take(0, &group, sizeof(group)) == sizeof(group)) {
         (void)take(0, &(char){0}, 1);
         (void)kill(-group, SIGKILL);
