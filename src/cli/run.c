@@ -339,6 +339,7 @@ static struct running *running_new(struct cli_args *args)
 
     standing.args = (const struct run_args *)args;
     standing.input = -1;
+    standing.out = -1;
     return &standing;
 }
 

@@ -69,6 +69,7 @@ struct running {
     const struct hapax_attempt *attempt; /* the child's; NULL: it runs unprotected */
     int64_t kill_us; /* when the child gets SIGKILL; 0: it is not to end */
     bool passed_on; /* the output is printed */
+    int out; /* stdout for the output, without blocking where that can be; -1: not yet used */
     bool unprinted; /* stdout took no more */
     char line[RUN_TEXT_MAX]; /* what there is to say */
 };

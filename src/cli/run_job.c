@@ -13,12 +13,14 @@
 #include "door/call.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define TRY_AGAIN    75 /* EX_TEMPFAIL of sysexits.h */
@@ -151,11 +153,23 @@ static bool look(struct running *r)
     return true;
 }
 
+/* A description of stdout of our own, which does not block: others have the one that we were given.
+ * What is neither a pipe nor a device, or cannot be opened anew, is used as it is. */
+static int open_stdout(void)
+{
+    struct stat kind;
+    int fd = -1;
+
+    if (fstat(1, &kind) == 0 && (S_ISFIFO(kind.st_mode) || S_ISCHR(kind.st_mode)))
+        fd = open("/proc/self/fd/1", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    return fd >= 0 ? fd : 1;
+}
+
 /* Waits until stdout takes more, and looks meanwhile. False: it takes nothing, the command has
  * ended, and a signal came to end us, too. */
 static bool await_stdout(struct running *r)
 {
-    struct pollfd fds[] = {{.fd = r->signals, .events = POLLIN}, {.fd = 1, .events = POLLOUT}};
+    struct pollfd fds[] = {{.fd = r->signals, .events = POLLIN}, {.fd = r->out, .events = POLLOUT}};
     int64_t until_us = hapax__boot_us() + GRACE_US;
 
     for (;;) {
@@ -171,16 +185,18 @@ static bool await_stdout(struct running *r)
 
 void run_print(struct running *r, struct hapax_span output)
 {
+    if (r->out < 0)
+        r->out = open_stdout();
     for (size_t done = 0; done < output.len && !r->unprinted;) {
         bool takes = await_stdout(r);
         size_t left = output.len - done;
         ssize_t put = -1;
 
         if (takes) /* a pipe with any room takes so many bytes at once */
-            put = write(1, output.ptr + done, left < PIPE_BUF ? left : PIPE_BUF);
+            put = write(r->out, output.ptr + done, left < PIPE_BUF ? left : PIPE_BUF);
         if (put >= 0) {
             done += (size_t)put;
-        } else if (!takes || errno != EINTR) {
+        } else if (!takes || (errno != EINTR && errno != EAGAIN)) {
             r->unprinted = true;
             run_say(r, "cannot print the output: %s", takes ? strerror(errno) : "nobody reads it");
         }

@@ -198,8 +198,8 @@ def unread(pipe):
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
-# A command that has ended is done, though its output is read after --run-max. So is one whose dead are left to us, as to
-# process 1 of a container.
+# A command that has ended is done, though its output is read after --run-max. So is one whose dead are left to us,
+# as to process 1 of a container.
 @pytest.mark.parametrize("orphan", ["", "(: &); "])
 def test_output_that_is_read_late_leaves_the_end_known(runs, orphan):
     def case(run_max):
