@@ -205,6 +205,7 @@ static enum hapax_error dial(struct hapax__pg_link *link, size_t host, int64_t d
 {
     PostgresPollingStatusType next = PGRES_POLLING_WRITING;
     struct keywords keywords;
+    const char *encoding;
 
     fill(&keywords, link, host);
     link->conn = PQconnectStartParams(keywords.names, keywords.values, 0);
@@ -225,6 +226,11 @@ static enum hapax_error dial(struct hapax__pg_link *link, size_t host, int64_t d
         if (next == PGRES_POLLING_FAILED)
             return dial_failed(link);
     }
+    /* It knows no encodings, and would refuse to send what is no UTF-8. */
+    encoding = PQparameterStatus(link->conn, "server_encoding");
+    if (encoding && strcmp(encoding, "SQL_ASCII") == 0 &&
+        PQsetClientEncoding(link->conn, "SQL_ASCII") != 0)
+        return dial_failed(link);
     if (PQsetnonblocking(link->conn, 1) != 0)
         return dial_failed(link);
     return HAPAX_ERR_NONE;

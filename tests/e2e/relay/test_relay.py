@@ -112,6 +112,16 @@ def test_a_key_is_utf8_whatever_the_environment_says(hapax, database, queue):
     assert properties.message_id == "schlüssel"
 
 
+# Such a server knows of no encoding, and would refuse to send to one that names UTF-8 what is none.
+def test_a_database_without_an_encoding_stops_no_relay(hapax, server, queue):
+    name = f"ascii_{os.getpid()}"
+    server.psql(f"CREATE DATABASE {name} ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+    server.initialised(name)
+    relay(hapax, None, uri=server.uri(name))
+    server.psql(f"SELECT hapax.publish('{queue.name}', E'M\\xFCller', 'k-ascii', NULL, 'ascii', '{{}}')", name)
+    assert [body for body, _ in bodies(queue, 1)] == ["ascii"]
+
+
 # Neither its own line nor that of `hapax config` has what may be a secret of the broker's.
 def test_no_property_of_a_broker_is_shown(hapax, database):
     uri = f"kafka://127.0.0.1:{free_port()}/?sasl.oauthbearer.config=geheim"
