@@ -199,8 +199,8 @@ DECLARE
 BEGIN
     PERFORM pg_advisory_xact_lock(5206439827364518179); -- relays, one at a time
     v_now := hapax.now_us();
-    v_far := v_now + 3600000000;
-    v_until := least(v_now + p_lease_ms * 1000, v_far);
+    v_far := v_now + 7200000000; -- twice the longest lease: a clock may be set back a little
+    v_until := least(v_now + p_lease_ms * 1000, v_now + 3600000000);
     DELETE FROM hapax.outbox_relays r
     WHERE r.until_us <= v_now OR r.until_us > v_far OR r.relay = p_relay;
     IF p_lease_ms > 0 THEN
@@ -261,7 +261,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
     v_now CONSTANT bigint := hapax.now_us();
-    v_far CONSTANT bigint := v_now + 3600000000;
+    v_far CONSTANT bigint := v_now + 7200000000; -- twice the longest pause
     c_end CONSTANT bytea := decode('00', 'hex');
     v_published bigint[];
     v_failed bigint[];
