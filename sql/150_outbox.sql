@@ -16,14 +16,14 @@
 -- writers of one aggregate wait for each other. A transaction that publishes for several aggregates
 -- does so in one order everywhere, as with rows. Between aggregates there is no order.
 --
--- A relay leases parts. For the rows of its parts it calls outbox_turn(): one short transaction
+-- A relay leases parts. For the rows of its parts it calls outbox_next(): one short transaction
 -- that ends the rows of the last turn and takes the next ones. What it took is published with no
 -- transaction open. A row that fails is due later. Until then it keeps back its aggregate, and no
 -- other. After so many tries it is put aside, and the rows behind it go on. A relay that dies, or
 -- sleeps longer than its lease, leaves rows that are published twice: with one key, so that their
 -- consumer replays them.
 --
--- A relay needs hapax.version, hapax.outbox_lease, hapax.outbox_turn, hapax.outbox_lag and
+-- A relay needs hapax.version, hapax.outbox_lease, hapax.outbox_next, hapax.outbox_lag and
 -- hapax.outbox_sweep; a publisher needs hapax.publish.
 
 CREATE OR REPLACE FUNCTION hapax.check_text(p_what text, p_text text, p_max integer) RETURNS text
@@ -221,15 +221,11 @@ END
 $$;
 COMMENT ON FUNCTION hapax.outbox_lease(uuid, bigint) IS 'Leases a relay its share of the parts';
 
--- As it was before.
-DROP FUNCTION IF EXISTS hapax.outbox_turn(bigint[], text[], bigint, integer, smallint[], bigint,
-    integer);
-
 -- Takes the results of rows, and returns the next rows to publish.
 -- p_seq: the numbers of the rows that are done. p_error, for each: NULL published, otherwise why
 -- not. p_topic and p_key, for each: of the message that had this number when it was taken. After a
 -- failover to a standby that was behind, and after a restore, numbers are given again. A row that
--- is another message by now is left alone. A relay of before gives neither.
+-- is another message by now is left alone.
 -- p_limit: the most rows to return, in the order of their numbers, with numbers over p_floor, of
 -- p_parts. No parts: no row is returned. Once payloads have 16 MiB (HAPAX__RELAY_BYTES) together,
 -- no more rows are: they would have to pass within the relay's timeout, and be held in memory.
@@ -242,9 +238,9 @@ DROP FUNCTION IF EXISTS hapax.outbox_turn(bigint[], text[], bigint, integer, sma
 -- (The first row of an aggregate is the first from (aggregate, 0) on. With an equality the planner
 -- may walk all that waits. So may a join with the rows that are done, if planned while the table
 -- was empty: each waiting row beside each of those.)
-CREATE OR REPLACE FUNCTION hapax.outbox_turn(p_seq bigint[], p_error text[], p_retry_ms bigint,
-    p_tries_max integer, p_parts smallint[], p_floor bigint, p_limit integer,
-    p_topic text[] DEFAULT NULL, p_key text[] DEFAULT NULL)
+CREATE OR REPLACE FUNCTION hapax.outbox_next(p_seq bigint[], p_error text[], p_retry_ms bigint,
+    p_tries_max integer, p_parts smallint[], p_floor bigint, p_limit integer, p_topic text[],
+    p_key text[])
 RETURNS TABLE (seq bigint, topic text, aggregate text, key text, content_type text, headers bytea,
     payload bytea)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -314,9 +310,19 @@ BEGIN
     ORDER BY w.seq;
 END
 $$;
-COMMENT ON FUNCTION hapax.outbox_turn(bigint[], text[], bigint, integer, smallint[], bigint,
-    integer, text[], text[])
+COMMENT ON FUNCTION hapax.outbox_next
     IS 'Ends what a relay has published, and takes the next';
+
+-- For relays of before, which give neither topic nor key. It has a name of its own: an older script
+-- makes only this one anew, and both kinds of relay go on.
+CREATE OR REPLACE FUNCTION hapax.outbox_turn(p_seq bigint[], p_error text[], p_retry_ms bigint,
+    p_tries_max integer, p_parts smallint[], p_floor bigint, p_limit integer)
+RETURNS TABLE (seq bigint, topic text, aggregate text, key text, content_type text, headers bytea,
+    payload bytea)
+LANGUAGE sql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS 'SELECT * FROM hapax.outbox_next($1, $2, $3, $4, $5, $6, $7, NULL, NULL)';
+COMMENT ON FUNCTION hapax.outbox_turn IS 'As outbox_next, for relays of before';
 
 -- How many messages wait, of all parts, counted up to a limit; the age of the oldest; and how many
 -- were put aside.

@@ -60,7 +60,9 @@ BEGIN
             SELECT p.oid, g.role
             FROM pg_proc p, jsonb_array_elements_text(coalesce(v_before -> p.proname::text, '[]')
                 -- Whoever may do more, and did so before there was a function for less.
-                || CASE p.proname WHEN 'door' THEN coalesce(v_before -> 'run', '[]') ELSE '[]' END)
+                || CASE p.proname WHEN 'door' THEN coalesce(v_before -> 'run', '[]')
+                    WHEN 'outbox_next' THEN coalesce(v_before -> 'outbox_turn', '[]')
+                    ELSE '[]' END)
                 g(role)
             WHERE p.pronamespace = c_schema)
         SELECT 'EXECUTE ON FUNCTION ' || h.oid::regprocedure AS what, h.role::oid::regrole AS who

@@ -177,7 +177,7 @@ enum hapax_error hapax__outbox_turn(struct hapax__outbox *outbox,
                                     struct hapax__outbox_row out[HAPAX__RELAY_BATCH_MAX],
                                     size_t *count)
 {
-    static const char sql[] = "SELECT * FROM hapax.outbox_turn($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+    static const char sql[] = "SELECT * FROM hapax.outbox_next($1, $2, $3, $4, $5, $6, $7, $8, $9)";
     struct hapax__pg_in in = {0};
     enum hapax_error error;
 

@@ -32,10 +32,10 @@ def turn(conn, done=(), failed=(), parts=ALL, floor=0, limit=100, retry_ms=1000,
     """What is to be published next, as numbers, once these have ended; with the key that they had when taken."""
     ended = [(seq, None) for seq in done] + [(seq, "no such queue") for seq in failed]
     was = [["t"] * len(ended), [key] * len(ended)] if key else []
-    return [r[0]
-            for r in ask(conn, "SELECT * FROM hapax.outbox_turn(%s::bigint[], %s::text[], %s, %s, %s::smallint[], %s, "
-                         f"%s{', %s, %s' if was else ''})", [e[0] for e in ended], [e[1] for e in ended],
-                         retry_ms, tries_max, list(parts), floor, limit, *was)]
+    call = "outbox_next({}, %s, %s)" if was else "outbox_turn({})"
+    call = call.format("%s::bigint[], %s::text[], %s, %s, %s::smallint[], %s, %s")
+    return [r[0] for r in ask(conn, f"SELECT * FROM hapax.{call}", [e[0] for e in ended], [e[1] for e in ended],
+                              retry_ms, tries_max, list(parts), floor, limit, *was)]
 
 
 def lease(conn, relay, ms=LEASE):
@@ -267,7 +267,7 @@ def test_the_floor_bounds_the_walk(db):
     ask(conn, "SELECT hapax.publish('t', i::text, 'k') FROM generate_series(1, 2000) i")
     seqs = turn(conn, limit=2000)
     turn(conn, done=seqs[:-1])
-    for setting in ask(conn, "SELECT unnest(proconfig) FROM pg_proc WHERE oid = 'hapax.outbox_turn'::regproc"):
+    for setting in ask(conn, "SELECT unnest(proconfig) FROM pg_proc WHERE oid = 'hapax.outbox_next'::regproc"):
         ask(conn, "SELECT set_config(%s, %s, false)", *setting[0].split("=", 1))
     plan = "\n".join(r[0] for r in ask(conn, """EXPLAIN (COSTS OFF) SELECT w.seq FROM (
         SELECT t.*, sum(octet_length(t.payload)) OVER (ORDER BY t.seq) AS bytes FROM (

@@ -1321,7 +1321,8 @@ def test_the_schema_explains_itself(db):
                   "NULL") == []
     assert db.run("SELECT proname FROM pg_proc WHERE pronamespace = 'hapax'::regnamespace AND obj_description(oid) IS "
                   "NULL AND proname IN('run', 'list', 'purge', 'begin', 'complete', 'fail', 'renew', 'id', 'digest', "
-                  "'key_derive', 'headers', 'version', 'publish','outbox_lease', 'outbox_turn', 'outbox_lag', "
+                  "'key_derive', 'headers', 'version', 'publish','outbox_lease', 'outbox_turn', 'outbox_next', "
+                  "'outbox_lag', "
                   "'outbox_aside', 'outbox_put_back', 'outbox_sweep')") == []
     db.run("DROP ROLE IF EXISTS nobody_yet; CREATE ROLE nobody_yet")
     assert db.run("SELECT proname FROM pg_proc WHERE pronamespace = 'hapax'::regnamespace AND "

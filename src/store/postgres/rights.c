@@ -80,8 +80,8 @@ static const struct use {
                "hapax.step_begin, hapax.step_complete, hapax.step_fail"},
     {"executor", "hapax.version, hapax.door, hapax.long_lock_of"},
     {"publisher", "hapax.publish"},
-    {"relay", "hapax.version, hapax.outbox_lease, hapax.outbox_turn, hapax.outbox_lag, "
-              "hapax.outbox_sweep"},
+    {"relay", "hapax.version, hapax.outbox_lease, hapax.outbox_next, hapax.outbox_turn, "
+              "hapax.outbox_lag, hapax.outbox_sweep"},
 };
 
 static const struct use *find_use(const char *name)

@@ -264,8 +264,8 @@ def test_a_search_that_gets_no_answer_holds_up_no_later_message(hapax, server, d
     publish(database, queue, "first")
     bodies(queue, 1)
     wait_until(lambda: waiting(database) == 0, "the row having ended")
-    database.run("""ALTER FUNCTION hapax.outbox_turn RENAME TO turn;
-        CREATE FUNCTION hapax.outbox_turn(bigint[], text[], bigint, integer, smallint[], p_floor bigint, integer,
+    database.run("""ALTER FUNCTION hapax.outbox_next RENAME TO turn;
+        CREATE FUNCTION hapax.outbox_next(bigint[], text[], bigint, integer, smallint[], p_floor bigint, integer,
             text[], text[]) RETURNS TABLE (seq bigint, topic text, aggregate text, key text, content_type text,
             headers bytea, payload bytea) LANGUAGE plpgsql AS $$
         BEGIN
@@ -478,7 +478,7 @@ def test_a_database_without_the_outbox_is_refused(hapax, server):
 
 # As `hapax init` of an earlier day left them: the schema has the same number.
 def test_functions_that_take_other_arguments_are_refused(hapax, database):
-    database.run("ALTER FUNCTION hapax.outbox_turn RENAME TO turn_of_before")
+    database.run("DROP FUNCTION hapax.outbox_next")
     process = relay(hapax, database, ready=False)
     assert process.wait(PATIENCE) == 2 and 'not those of this Hapax (run "hapax init")' in process.stderr.read()
 
