@@ -46,6 +46,7 @@ struct sink {
     rd_kafka_queue_t *common, *replies;
     int64_t make_us;
     bool broken; /* a fatal error */
+    bool had_client;
     struct hapax__slots slots; /* its queues are the topics to be made */
 };
 
@@ -216,12 +217,14 @@ static void make_client(struct sink *s, int64_t now_us)
     s->make_us = now_us + AGAIN;
     s->rk = rd_kafka_new(RD_KAFKA_PRODUCER, conf, why, sizeof(why));
     if (!s->rk) {
-        s->base.refused = rd_kafka_last_error() == RD_KAFKA_RESP_ERR__INVALID_ARG;
+        /* Where there was a client before, its files are being changed. */
+        s->base.refused = !s->had_client && rd_kafka_last_error() == RD_KAFKA_RESP_ERR__INVALID_ARG;
         rd_kafka_conf_destroy(conf);
         say(s, "cannot start the Kafka client", why);
         return;
     }
     s->base.refused = false;
+    s->had_client = true;
     s->common = rd_kafka_queue_get_main(s->rk);
     s->replies = rd_kafka_queue_new(s->rk);
     rd_kafka_queue_io_event_enable(s->common, s->wake, &one, sizeof(one));
