@@ -214,8 +214,8 @@ static enum hapax_error leave_handler(struct pg_call *call, bool rows_stay)
         error = HAPAX_ERR_NONE;
     else if (state && (strcmp(state, "3B001") == 0 || strcmp(state, "25P01") == 0))
         error = overstepped(call);
-    else
-        error = doubt(call, fail(call, "leave the handler\'s savepoint", result), result);
+    else if (fail(call, "leave the handler's savepoint", result) != HAPAX_ERR_NONE)
+        error = HAPAX_ERR_INDETERMINATE; /* without the proof nobody knows */
     PQclear(result);
     return error;
 }
@@ -255,8 +255,8 @@ static enum hapax_error check_constraints(struct pg_call *call, enum hapax_class
     state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
     if (PQresultStatus(result) != PGRES_COMMAND_OK && (gone(call) || !state || passing(state))) {
         error = doubt(call, fail(call, "check deferred constraints", result), result);
-        if (!gone(call) && leave_handler(call, false) == HAPAX_ERR_INDETERMINATE)
-            error = HAPAX_ERR_INDETERMINATE; /* the handler has ended our transaction */
+        if (!gone(call) && leave_handler(call, false) != HAPAX_ERR_NONE)
+            error = HAPAX_ERR_INDETERMINATE; /* the handler may have ended our transaction */
     } else if (PQresultStatus(result) != PGRES_COMMAND_OK)
         disbelieve(call, cls);
     PQclear(result);
