@@ -44,13 +44,12 @@ ngx_http_hapax_get_ctx(ngx_http_request_t *r)
 
                 /* r->upstream stays that of before until another is made */
 
-                u = r->upstream;
-                ctx->led = u && u != ctx->led_by
-                           && ngx_http_hapax_is_accel(u);
+                u = (r->upstream && ngx_http_hapax_is_accel(r->upstream))
+                    ? r->upstream : NULL;
 
-                if (ctx->led) {
-                    ctx->led_by = u;
-                }
+                ctx->led = u && u != ctx->led_by
+                           && !r->error_page && !r->err_status;
+                ctx->led_by = u;
 
                 if (r->upstream_states && ngx_http_hapax_was_sent(r)) {
                     ctx->elsewhere = 1;

@@ -588,6 +588,7 @@ def test_the_location_that_met_a_request_judges_its_response(make_gate, api, pat
 @pytest.mark.parametrize("path, runs", [("/caught/drop", 0), ("/accel/status/200?h=X-Accel-Redirect:/busy", 1),
                                         ("/ruled/drop", 0), ("/ruled/status/200?h=X-Accel-Redirect:/busy", 3),
                                         ("/accel/status/200?h=X-Accel-Redirect:@gone", 0),
+                                        ("/accel/status/200?h=X-Accel-Redirect:@left", 0),
                                         ("/dead/x", 3), ("/missing/x", 3), ("/tried/x", 3)])
 def test_under_hold_another_location_cannot_say_that_nothing_ran(make_gate, api, path, runs):
     """Once the service was asked, no other is, unless the service itself leads there. A 503 with Retry-After from there
@@ -601,6 +602,7 @@ def test_under_hold_another_location_cannot_say_that_nothing_ran(make_gate, api,
         location /tried/ {{ try_files /nothing @busy; }}
         location = /busy {{ internal; try_files /nothing @busy; }}
         location @gone {{ error_page 404 405 = @busy; }}
+        location @left {{ error_page 404 = @busy; return 404; }}
         location @busy {{ rewrite ^ /status/503?h=Retry-After:1? break; proxy_method POST;
                           proxy_set_header Idempotency-Key BUSY; proxy_pass http://127.0.0.1:{api.port}; }} }}""")
     gate.start()
