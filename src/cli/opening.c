@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pwd.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -353,7 +354,7 @@ static enum cli_exit open_door(struct hapax **out, const struct cli_args *args,
             cli_log(args, line);
         told = true;
         number = cli_signals_wait(signals, STORE_WAIT_MS);
-        if (number != 0 && !cli_signal_ignored(number))
+        if (number != 0 && !(number == SIGHUP && cli_signal_ignored(number)))
             break;
     }
     return exit;

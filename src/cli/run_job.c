@@ -120,13 +120,14 @@ static bool is_ending(struct running *r)
     return r->ending;
 }
 
-/* Whether nothing of the command runs, and only its output is left to be read. */
+/* Whether nothing of the command runs, and only its output is left to be read: nobody writes more
+ * of it. */
 static bool is_done(const struct cli_child *child)
 {
     struct pollfd out = {.fd = child->out, .events = POLLIN};
 
     return cli_child_ended(child) && cli_child_alone(child) &&
-           (child->out < 0 || poll(&out, 1, 0) > 0);
+           (child->out < 0 || (poll(&out, 1, 0) > 0 && (out.revents & POLLHUP)));
 }
 
 /* Whether the command is to end. When --run-max is over, a part of the lease is left: the last
