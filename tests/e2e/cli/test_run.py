@@ -21,6 +21,11 @@ from redis_server import Redis
 GONE, USED_UP, MISMATCH, UNKNOWN, IN_FLIGHT, NO_STORE, LOST, WRONG = range(118, 126)
 
 
+def hear_hangups():
+    """Who runs the tests may ignore them, as behind nohup, and what is ignored stays so."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 class Runs:
     """hapax run on one store, in a folder whose file `effects` has a line for each command that began."""
 
@@ -46,7 +51,7 @@ class Runs:
         before = self.effects()
         process = subprocess.Popen(self.words(key, *words), cwd=self.folder,
                                    env=self.hapax.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, **more)
+                                   stderr=subprocess.PIPE, **{"preexec_fn": hear_hangups, **more})
         self.hapax.processes.append(process)
         if waits:
             wait_until(lambda: self.effects() > before, "the command's begin")
