@@ -770,10 +770,11 @@ static void close_sinks(struct redriving *redriving)
 /* Closes the sinks first: they borrow bytes that the source owns. */
 static void return_left(struct redriving *redriving)
 {
-    struct item *item;
+    struct item *item, *next;
 
     close_sinks(redriving);
-    while ((item = TAILQ_FIRST(&redriving->items))) {
+    for (item = TAILQ_FIRST(&redriving->items); item; item = next) {
+        next = TAILQ_NEXT(item, link);
         if (item->delivered) {
             redriving->left += !item->moved;
             end_item(redriving, item, HAPAX__RELEASE_RETURN);

@@ -648,9 +648,11 @@ CASE(settings_that_cannot_be_are_named)
     REFUSE(dead_letters, (intptr_t) "", HAPAX_ERR_INVALID, "dead_letters");
     REFUSE(dead_letters, (intptr_t) "Q", HAPAX_ERR_INVALID, "dead_letters");
     REFUSE(parked, (intptr_t) "Q", HAPAX_ERR_INVALID, "parked");
+#ifndef __SANITIZE_THREAD__ /* it knows nothing of librdkafka's threads, which thrd_create() made */
     bed.consumer.from = "kafka://localhost/T?group=g";
     REFUSE(dead_letters, (intptr_t) "T", HAPAX_ERR_INVALID, "dead_letters");
     bed.consumer.from = "played:Q";
+#endif
     bed.play.type.orders = HAPAX_ORDER_KEY;
     REFUSE(in_flight, HAPAX_IN_FLIGHT_REQUEUE, HAPAX_ERR_UNSUPPORTED, "overtake");
     bed.play.type.orders = HAPAX_ORDER_NONE;
