@@ -112,17 +112,18 @@ static bool repeatable(enum hapax_error error)
            error == HAPAX_ERR_NOMEM;
 }
 
-/* The same of an op by the token of a claim that was granted. A refusal of it passes, too: a
- * password or keys are being changed. */
-static bool passes(enum hapax_error error)
-{
-    return repeatable(error) || error == HAPAX_ERR_REFUSED;
-}
-
 /* Whether the op met an error and is to be repeated. */
 static bool to_repeat(const struct hapax__flow *f)
 {
     return f->op.verdict == HAPAX_NO_VERDICT && repeatable(f->op.error);
+}
+
+/* The same of an op by the token of a claim that was granted. A refusal of it passes, too: a
+ * password or keys are being changed. */
+static bool passes(const struct hapax__flow *f)
+{
+    return f->op.verdict == HAPAX_NO_VERDICT &&
+           (repeatable(f->op.error) || f->op.error == HAPAX_ERR_REFUSED);
 }
 
 /* The error to name when time ran out: the last one met, or that no reply came. */
@@ -963,7 +964,7 @@ static void told_chased(struct hapax__flow *f, int64_t now_us)
     f->ghost |= may_have_landed(f);
     if (f->op.verdict == HAPAX_CLAIMED) {
         release(f, now_us);
-    } else if (f->op.verdict == HAPAX_NO_VERDICT && passes(f->op.error) && f->ghost) {
+    } else if (passes(f) && f->ghost) {
         save_again(f, now_us);
     } else {
         over(f, now_us);
@@ -993,7 +994,7 @@ static void told_released(struct hapax__flow *f, int64_t now_us)
 {
     if (f->op.kind != HAPAX_OP_FAIL)
         ask_at(f, now_us); /* what was under way when the claim was given up */
-    else if (f->op.verdict == HAPAX_NO_VERDICT && passes(f->op.error))
+    else if (passes(f))
         save_again(f, now_us);
     else
         over(f, now_us);
@@ -1405,7 +1406,7 @@ static void told_saved(struct hapax__flow *f, int64_t now_us)
         f->bare = f->op.outcome.body.len == 0;
         f->bodiless = true;
         ask_at(f, now_us);
-    } else if (passes(f->op.error)) {
+    } else if (passes(f)) {
         /* The op is repeated at least every third of the lease, so the flow needs no RENEW. */
         f->answer.error = f->op.error;
         ask_at(f, now_us + pause_us(f, SAVE_PAUSE_MIN_US,

@@ -269,7 +269,7 @@ MUTANTS = [
      "        over(f, now_us);\n    } else",
      "a claim that landed after it was given up blocks its operation"),
     ("release_without_a_reply_given_up", FLOW,
-     "    else if (f->op.verdict == HAPAX_NO_VERDICT && passes(f->op.error))\n        save_again(f, now_us);\n"
+     "    else if (passes(f))\n        save_again(f, now_us);\n"
      "    else\n        over",
      "    else\n        over",
      "the ghost's release is tried once"),
