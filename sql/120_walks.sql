@@ -185,7 +185,8 @@ BEGIN
     GET DIAGNOSTICS v_buried = ROW_COUNT;
     purged := purged + v_buried;
     -- The condition stands in a CASE: otherwise the planner reads the whole index of open records.
-    -- The claim that will ask counts the death of the attempt in question, as was done before.
+    -- The death of the attempt in question was counted when the claim was granted. The next claim
+    -- that asks about it counts it again.
     UPDATE hapax.operations o SET state = 4, stale = true, lease_until_us = 0, expires_us = 0,
         updated_us = v_now,
         spent = o.spent - CASE WHEN o.state = 3 AND o.spent > 0 THEN 1 ELSE 0 END

@@ -16,6 +16,8 @@
 #include "progress.h"
 #include "report.h"
 
+#include "core/machine.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,14 +127,16 @@ static void put_report(const struct erasing *e)
 
 /* ---- a page ------------------------------------------------------------------------------ */
 
-/* Whether a record is to be forgotten; what is left is counted. Of the library's own records only
- * the lists of steps go: they are an owner's. */
+/* Whether a record is to be forgotten; what is left is counted. What PURGE would make `unknown`
+ * waits for an operator, too. Of the library's own records only the lists of steps go: they are an
+ * owner's. */
 static bool is_chosen(struct erasing *e, const struct hapax_record *record, int64_t now_us)
 {
     bool live = record->state == HAPAX_STATE_STARTED && record->lease_until_us > now_us;
-    bool unknown = record->state == HAPAX_STATE_UNKNOWN ||
-                   (record->state == HAPAX_STATE_STARTED && record->hold && !live) ||
-                   (record->state == HAPAX_STATE_FAILED && record->hold && record->stale);
+    struct hapax_record next;
+    bool unknown =
+        record->state == HAPAX_STATE_UNKNOWN ||
+        (hapax__swept(record, now_us, &next) == HAPAX__WRITE && next.state == HAPAX_STATE_UNKNOWN);
 
     if (cli_is_own(record) && !cli_is_step_list(record))
         return false;

@@ -513,7 +513,8 @@ enum hapax__write hapax__swept(const struct hapax_record *record, int64_t now_us
         (record->state != HAPAX_STATE_STARTED || !record->hold || lease_live(record, now_us)))
         return HAPAX__KEEP;
     *next = *record;
-    /* The claim that will ask counts the death of the attempt in question, as was done before. */
+    /* The death of the attempt in question was counted when the claim was granted. The next claim
+     * that asks about it counts it again. */
     next->spent -= is_unanswered(record) && record->spent > 0;
     lose_track(next);
     stamp(next, next->retention_ms, now_us);

@@ -54,9 +54,9 @@ void hapax__bury(struct hapax_record *record);
 
 /* What PURGE does with a record: DELETE an expired one; WRITE *next, which is `unknown`, for a
  * claim under hold whose lease is over, or that was given back before the hook was asked about the
- * attempts before it, as the next CLAIM would. The owner may still complete it
- * by its token. WRITE *next, which is `completed`, for a tombstone that has not been buried yet.
- * KEEP all others. next: as above. */
+ * attempts before it, as the next CLAIM would. The owner may still complete it by its token. WRITE
+ * *next, which is `completed`, for a tombstone that has not been buried yet. KEEP all others.
+ * next: as above. */
 HAPAX__SHARED enum hapax__write hapax__swept(const struct hapax_record *record, int64_t now_us,
                                              struct hapax_record *next);
 

@@ -50,6 +50,7 @@ static void list(struct hapax_store *store, struct hapax_op *op)
     assert_non_null(op->records);
     memcpy(op->records, play.records, sizeof(play.records));
     op->count = play.lists == play.finds_none ? 0 : RECORDS;
+    op->now_us = 1;
     op->verdict = HAPAX_FOUND;
 }
 
