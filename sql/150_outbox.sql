@@ -185,7 +185,7 @@ COMMENT ON FUNCTION hapax.publish(text, text, text, text, bytea, jsonb, text)
 -- Records that a relay lives, and gives it its share of the parts: an equal share among the living
 -- relays. The relay keeps the parts it has, gives back what is too many, and takes free ones.
 -- p_lease_ms 0: the relay ends, and gives back all. Call it with no message in hand. A lease is an
--- hour at most. What goes on for longer was leased under a clock that was ahead, and is over.
+-- hour at most. One for more than two hours was made under a clock that was ahead, and is over.
 CREATE OR REPLACE FUNCTION hapax.outbox_lease(p_relay uuid, p_lease_ms bigint) RETURNS smallint[]
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -231,16 +231,16 @@ COMMENT ON FUNCTION hapax.outbox_lease(uuid, bigint) IS 'Leases a relay its shar
 -- no more rows are: they would have to pass within the relay's timeout, and be held in memory.
 -- A row is left out while the first waiting row of its aggregate is not due, or is under the floor:
 -- a row under the floor may have been committed after others with higher numbers.
--- A row that failed is due after p_retry_ms * 2^tries, an hour at most. If it seems due later,
--- a clock was ahead, and it is due. After p_tries_max it is put aside. A row that has ended stays
--- ended, whatever is reported again.
+-- A row that failed is due after p_retry_ms * 2^tries, an hour at most. If it seems due in more
+-- than two hours, a clock was ahead, and it is due. After p_tries_max it is put aside. A row that
+-- has ended stays ended, whatever is reported again.
 -- headers: of each its name and its value, each followed by a zero byte.
 -- (The first row of an aggregate is the first from (aggregate, 0) on. With an equality the planner
 -- may walk all that waits. So may a join with the rows that are done, if planned while the table
 -- was empty: each waiting row beside each of those.)
-CREATE OR REPLACE FUNCTION hapax.outbox_next(p_seq bigint[], p_error text[], p_retry_ms bigint,
-    p_tries_max integer, p_parts smallint[], p_floor bigint, p_limit integer, p_topic text[],
-    p_key text[])
+CREATE OR REPLACE FUNCTION hapax.outbox_next(p_seq bigint[], p_error text[], p_topic text[],
+    p_key text[], p_retry_ms bigint, p_tries_max integer, p_parts smallint[], p_floor bigint,
+    p_limit integer)
 RETURNS TABLE (seq bigint, topic text, aggregate text, key text, content_type text, headers bytea,
     payload bytea)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -321,7 +321,7 @@ RETURNS TABLE (seq bigint, topic text, aggregate text, key text, content_type te
     payload bytea)
 LANGUAGE sql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
-AS 'SELECT * FROM hapax.outbox_next($1, $2, $3, $4, $5, $6, $7, NULL, NULL)';
+AS 'SELECT * FROM hapax.outbox_next($1, $2, NULL, NULL, $3, $4, $5, $6, $7)';
 COMMENT ON FUNCTION hapax.outbox_turn IS 'As outbox_next, for relays of before';
 
 -- How many messages wait, of all parts, counted up to a limit; the age of the oldest; and how many

@@ -108,13 +108,9 @@ enum hapax_error hapax__outbox_lease(struct hapax__outbox *outbox, int64_t lease
 
 /* ---- turns ------------------------------------------------------------------------------- */
 
+/* Which rows have ended and how, and of which message each was: its topic and key. */
 static void put_ends(struct hapax__outbox *outbox, const struct hapax__outbox_end *ends, size_t n)
 {
-    if (n == 0) {
-        hapax__pg_put_no_array(&outbox->out, HAPAX__PG_INT8);
-        hapax__pg_put_no_array(&outbox->out, HAPAX__PG_TEXT);
-        return;
-    }
     hapax__pg_begin_array(&outbox->out, HAPAX__PG_INT8, n);
     for (size_t i = 0; i < n; i++)
         hapax__pg_put_int(&outbox->out, HAPAX__PG_INT8, ends[i].row->seq);
@@ -124,17 +120,6 @@ static void put_ends(struct hapax__outbox *outbox, const struct hapax__outbox_en
             hapax__pg_put_bytes(&outbox->out, hapax_str(ends[i].error));
         else
             hapax__pg_put_null(&outbox->out);
-    }
-}
-
-/* What the rows were that have ended: their topics and keys. */
-static void put_messages(struct hapax__outbox *outbox, const struct hapax__outbox_end *ends,
-                         size_t n)
-{
-    if (n == 0) {
-        hapax__pg_put_no_array(&outbox->out, HAPAX__PG_TEXT);
-        hapax__pg_put_no_array(&outbox->out, HAPAX__PG_TEXT);
-        return;
     }
     hapax__pg_begin_array(&outbox->out, HAPAX__PG_TEXT, n);
     for (size_t i = 0; i < n; i++)
@@ -148,10 +133,7 @@ static void put_take(struct hapax__outbox *outbox, const struct hapax__outbox_ta
 {
     hapax__pg_put_value_int(&outbox->out, HAPAX__PG_INT8, take->retry_ms);
     hapax__pg_put_value_int(&outbox->out, HAPAX__PG_INT4, take->tries_max);
-    if (take->part_count == 0)
-        hapax__pg_put_no_array(&outbox->out, HAPAX__PG_INT2);
-    else
-        hapax__pg_begin_array(&outbox->out, HAPAX__PG_INT2, take->part_count);
+    hapax__pg_begin_array(&outbox->out, HAPAX__PG_INT2, take->part_count);
     for (size_t i = 0; i < take->part_count; i++)
         hapax__pg_put_int(&outbox->out, HAPAX__PG_INT2, take->parts[i]);
     hapax__pg_put_value_int(&outbox->out, HAPAX__PG_INT8, take->floor);
@@ -185,7 +167,6 @@ enum hapax_error hapax__outbox_turn(struct hapax__outbox *outbox,
     hapax__pg_out_reset(&outbox->out);
     put_ends(outbox, ends, n);
     put_take(outbox, take);
-    put_messages(outbox, ends, n);
     error = ask(outbox, sql, rows);
     if (error == HAPAX_ERR_UNSUPPORTED && strcmp(outbox->link.sqlstate, "42883") == 0)
         return nonsense(outbox);

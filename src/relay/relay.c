@@ -150,7 +150,7 @@ static void look_below(struct running *r)
 static void looked_below(struct running *r, int64_t begun_us, int64_t took_us)
 {
     r->late_from_us = begun_us + took_us * LATE_SHARE;
-    r->late_due_us = begun_us + (took_us * LATE_SHARE > LATE_US ? took_us * LATE_SHARE : LATE_US);
+    r->late_due_us = begun_us + hapax__most(took_us * LATE_SHARE, LATE_US);
 }
 
 /* ---- leaving rows to others -------------------------------------------------------------- */
@@ -668,7 +668,7 @@ static void look_after(struct running *r, int64_t now_us)
             set(&r->stats->aside, aside);
         }
         took_us = hapax__monotonic_us() - now_us;
-        r->lag_due_us = now_us + (took_us * LATE_SHARE > LAG_US ? took_us * LATE_SHARE : LAG_US);
+        r->lag_due_us = now_us + hapax__most(took_us * LATE_SHARE, LAG_US);
     }
     if (now_us >= r->sweep_due_us || r->sweep_after > 0) {
         if (hapax__outbox_sweep(&r->outbox, r->how->keep_ms, &r->sweep_after, &swept) ==

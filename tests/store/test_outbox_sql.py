@@ -32,10 +32,10 @@ def turn(conn, done=(), failed=(), parts=ALL, floor=0, limit=100, retry_ms=1000,
     """What is to be published next, as numbers, once these have ended; with the key that they had when taken."""
     ended = [(seq, None) for seq in done] + [(seq, "no such queue") for seq in failed]
     was = [["t"] * len(ended), [key] * len(ended)] if key else []
-    call = "outbox_next({}, %s, %s)" if was else "outbox_turn({})"
-    call = call.format("%s::bigint[], %s::text[], %s, %s, %s::smallint[], %s, %s")
-    return [r[0] for r in ask(conn, f"SELECT * FROM hapax.{call}", [e[0] for e in ended], [e[1] for e in ended],
-                              retry_ms, tries_max, list(parts), floor, limit, *was)]
+    call = "outbox_next(%s::bigint[], %s::text[], %s, %s, " if was else "outbox_turn(%s::bigint[], %s::text[], "
+    return [r[0] for r in ask(conn, f"SELECT * FROM hapax.{call}%s, %s, %s::smallint[], %s, %s)",
+                              [e[0] for e in ended], [e[1] for e in ended], *was,
+                              retry_ms, tries_max, list(parts), floor, limit)]
 
 
 def lease(conn, relay, ms=LEASE):

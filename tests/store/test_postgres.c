@@ -135,7 +135,7 @@ static void an_array_has_its_head_and_elements(void **state)
     hapax__pg_begin_array(&out, HAPAX__PG_INT2, 1);
     hapax__pg_put_int(&out, HAPAX__PG_INT2, -2);
     hapax__pg_put_value_int(&out, HAPAX__PG_BOOL, 1);
-    hapax__pg_put_no_array(&out, HAPAX__PG_INT8);
+    hapax__pg_begin_array(&out, HAPAX__PG_INT8, 0);
     assert_true(hapax__pg_out_params(&out, &params));
     assert_int_equal(params.n, 4);
     assert_int_equal(out.len, sizeof(wanted));

@@ -161,12 +161,8 @@ static bool has_outcome(const struct hapax_op *op)
                                                                                                    \
         for (size_t i = 0; i < (n) && !any; i++)                                                   \
             any = (has);                                                                           \
-        if (!any) {                                                                                \
-            hapax__pg_put_no_array(out, type);                                                     \
-            break;                                                                                 \
-        }                                                                                          \
-        hapax__pg_begin_array(out, type, n);                                                       \
-        for (size_t i = 0; i < (n); i++)                                                           \
+        hapax__pg_begin_array(out, type, any ? (n) : 0);                                           \
+        for (size_t i = 0; any && i < (n); i++)                                                    \
             put_element;                                                                           \
     } while (0)
 

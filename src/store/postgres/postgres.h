@@ -43,7 +43,8 @@ enum hapax__pg_type {
 /* Empties out, and keeps its memory. */
 HAPAX__SHARED void hapax__pg_out_reset(struct hapax__pg_out *out);
 
-/* Begins the next parameter, an array of n elements. The calls for elements below add them. */
+/* Begins the next parameter, an array of n elements. The calls for elements below add them. Of 0
+ * elements: it is NULL. */
 HAPAX__SHARED void hapax__pg_begin_array(struct hapax__pg_out *out, enum hapax__pg_type type,
                                          size_t n);
 
@@ -53,8 +54,7 @@ HAPAX__SHARED void hapax__pg_put_value_int(struct hapax__pg_out *out, enum hapax
 HAPAX__SHARED void hapax__pg_put_value_bytes(struct hapax__pg_out *out, enum hapax__pg_type type,
                                              struct hapax_span bytes);
 
-/* Add a whole parameter: NULL instead of an array, or instead of a value. */
-HAPAX__SHARED void hapax__pg_put_no_array(struct hapax__pg_out *out, enum hapax__pg_type type);
+/* Adds a whole parameter: NULL instead of a value. */
 HAPAX__SHARED void hapax__pg_put_none(struct hapax__pg_out *out, enum hapax__pg_type type);
 
 /* Add an element of an array. */

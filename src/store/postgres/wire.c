@@ -110,17 +110,15 @@ void hapax__pg_put_none(struct hapax__pg_out *out, enum hapax__pg_type type)
     out->nulls[out->n - 1] = true;
 }
 
-void hapax__pg_put_no_array(struct hapax__pg_out *out, enum hapax__pg_type type)
-{
-    hapax__pg_put_none(out, type);
-    out->types[out->n - 1] = types[type].array;
-}
-
 void hapax__pg_begin_array(struct hapax__pg_out *out, enum hapax__pg_type type, size_t n)
 {
-    assert(n > 0 && n <= HAPAX_BATCH_MAX);
+    assert(n <= HAPAX_BATCH_MAX);
     begin_value(out, type);
     out->types[out->n - 1] = types[type].array;
+    if (n == 0) {
+        out->nulls[out->n - 1] = true;
+        return;
+    }
     put_number(out, 1, 4); /* dimensions */
     put_number(out, 1, 4); /* there may be NULLs */
     put_number(out, types[type].type, 4);

@@ -265,9 +265,9 @@ def test_a_search_that_gets_no_answer_holds_up_no_later_message(hapax, server, d
     bodies(queue, 1)
     wait_until(lambda: waiting(database) == 0, "the row having ended")
     database.run("""ALTER FUNCTION hapax.outbox_next RENAME TO turn;
-        CREATE FUNCTION hapax.outbox_next(bigint[], text[], bigint, integer, smallint[], p_floor bigint, integer,
-            text[], text[]) RETURNS TABLE (seq bigint, topic text, aggregate text, key text, content_type text,
-            headers bytea, payload bytea) LANGUAGE plpgsql AS $$
+        CREATE FUNCTION hapax.outbox_next(bigint[], text[], text[], text[], bigint, integer, smallint[],
+            p_floor bigint, integer) RETURNS TABLE (seq bigint, topic text, aggregate text, key text,
+            content_type text, headers bytea, payload bytea) LANGUAGE plpgsql AS $$
         BEGIN
             IF p_floor = 0 THEN
                 PERFORM pg_sleep(30);
