@@ -201,11 +201,26 @@ static enum hapax_error dial_failed(struct hapax__pg_link *link)
                : HAPAX_ERR_UNAVAILABLE;
 }
 
+/* A database in SQL_ASCII may hold any bytes. A client in UTF-8 gets an error from it instead of
+ * those that are no UTF-8. */
+static enum hapax_error take_any_bytes(struct hapax__pg_link *link, int64_t deadline_us)
+{
+    const char *encoding = PQparameterStatus(link->conn, "server_encoding");
+    PGresult *rows;
+
+    if (!encoding || strcmp(encoding, "SQL_ASCII") != 0)
+        return HAPAX_ERR_NONE;
+    if (hapax__pg_exec(link, "SET client_encoding = 'SQL_ASCII'", NULL, deadline_us, &rows) !=
+        HAPAX__PG_DONE)
+        return HAPAX_ERR_UNAVAILABLE;
+    PQclear(rows);
+    return HAPAX_ERR_NONE;
+}
+
 static enum hapax_error dial(struct hapax__pg_link *link, size_t host, int64_t deadline_us)
 {
     PostgresPollingStatusType next = PGRES_POLLING_WRITING;
     struct keywords keywords;
-    const char *encoding;
 
     fill(&keywords, link, host);
     link->conn = PQconnectStartParams(keywords.names, keywords.values, 0);
@@ -226,14 +241,9 @@ static enum hapax_error dial(struct hapax__pg_link *link, size_t host, int64_t d
         if (next == PGRES_POLLING_FAILED)
             return dial_failed(link);
     }
-    /* It knows no encodings, and would refuse to send what is no UTF-8. */
-    encoding = PQparameterStatus(link->conn, "server_encoding");
-    if (encoding && strcmp(encoding, "SQL_ASCII") == 0 &&
-        PQsetClientEncoding(link->conn, "SQL_ASCII") != 0)
-        return dial_failed(link);
     if (PQsetnonblocking(link->conn, 1) != 0)
         return dial_failed(link);
-    return HAPAX_ERR_NONE;
+    return take_any_bytes(link, deadline_us);
 }
 
 /* "Terminating connection due to administrator command", not "the system is shutting down". */

@@ -112,7 +112,7 @@ def test_a_key_is_utf8_whatever_the_environment_says(hapax, database, queue):
     assert properties.message_id == "schlüssel"
 
 
-# Such a server knows of no encoding, and would refuse to send to one that names UTF-8 what is none.
+# Such a database may hold any bytes. To a client in UTF-8 it sends an error instead of those that are no UTF-8.
 def test_a_database_without_an_encoding_stops_no_relay(hapax, server, queue):
     name = f"ascii_{os.getpid()}"
     server.psql(f"CREATE DATABASE {name} ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
