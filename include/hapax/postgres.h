@@ -81,14 +81,15 @@ typedef enum hapax_class hapax_pg_handler(PGconn *conn, struct hapax_attempt *at
  *   INVALID        a limit, the policy, or the state of conn: nothing was done
  *   NOMEM          no memory: nothing was done
  *   UNAVAILABLE    surely nothing was done; call again. The connection was lost before the handler
- *                  began, or between its end and COMMIT, or a statement of Hapax's failed: for lack
- *                  of a lock, or (40001, 40P01) because another transaction was faster, as
+ *                  began, or between its end and COMMIT, or another statement of Hapax's failed:
+ *                  for lack of a lock, or (40001, 40P01) because another transaction was faster, as
  *                  REPEATABLE READ and SERIALIZABLE intend. In a joined transaction roll back and
  *                  begin anew: its snapshot stays the old one
- *   INDETERMINATE  COMMIT was sent and no reply came, or the handler ended the transaction, or the
- *                  connection was lost while the handler ran: only the lost server knows whether
- *                  the handler sent COMMIT. Call again with the same key on another connection:
- *                  what was committed is the answer, and where nothing was, the handler runs
+ *   INDETERMINATE  COMMIT was sent and no reply came, or the handler ended the transaction. Or the
+ *                  connection was lost while the handler ran, or the server refused to leave the
+ *                  handler's savepoint: only the server knows whether the handler sent COMMIT. Call
+ *                  again with the same key on another connection: what was committed is the answer,
+ *                  and where nothing was, the handler runs
  *   REFUSED        no rights on the schema, or another secret than the records are made with
  *   UNSUPPORTED    no schema `hapax` in this database, or one of another version
  *   CORRUPT        the record is damaged

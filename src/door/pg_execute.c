@@ -204,18 +204,20 @@ static enum hapax_error leave_handler(struct pg_call *call, bool rows_stay)
 {
     PGresult *result;
     const char *state;
-    enum hapax_error error = HAPAX_ERR_NONE;
+    enum hapax_error error;
 
     result = PQexec(call->conn, rows_stay ? "RELEASE SAVEPOINT hapax_handler"
                                           : "ROLLBACK TO SAVEPOINT hapax_handler; "
                                             "RELEASE SAVEPOINT hapax_handler");
     state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
-    if (PQresultStatus(result) == PGRES_COMMAND_OK)
+    if (PQresultStatus(result) == PGRES_COMMAND_OK) {
         error = HAPAX_ERR_NONE;
-    else if (state && (strcmp(state, "3B001") == 0 || strcmp(state, "25P01") == 0))
+    } else if (state && (strcmp(state, "3B001") == 0 || strcmp(state, "25P01") == 0)) {
         error = overstepped(call);
-    else if (fail(call, "leave the handler's savepoint", result) != HAPAX_ERR_NONE)
+    } else {
+        (void)fail(call, "leave the handler's savepoint", result);
         error = HAPAX_ERR_INDETERMINATE; /* without the proof nobody knows */
+    }
     PQclear(result);
     return error;
 }
