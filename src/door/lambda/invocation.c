@@ -110,12 +110,18 @@ static void see_store(struct hapax__function *function)
                0);
 }
 
+/* Whether it has run, and its outcome was not stored. */
+static bool is_unrecorded(const struct hapax__unit *unit)
+{
+    return unit->answer.kind == HAPAX_ANSWER_FRESH && !unit->answer.recorded;
+}
+
 static void count_answer(const struct hapax__invocation *invocation, const struct hapax__unit *unit)
 {
     struct hapax_lambda_stats *stats = invocation->function->stats;
 
     count(&stats->answers[unit->answer.kind]);
-    if (unit->answer.kind == HAPAX_ANSWER_FRESH && !unit->answer.recorded)
+    if (is_unrecorded(unit))
         count(&stats->not_recorded);
     if (unit->answer.unasked)
         count(&stats->unasked);
@@ -238,11 +244,10 @@ void hapax__unit_end(struct hapax__unit *unit, enum hapax_class cls)
  * it is, too, where nothing could be stored: given back, it would run once more. */
 static void judge_run(const struct hapax__invocation *invocation, struct hapax__unit *unit)
 {
-    bool fresh = unit->answer.kind == HAPAX_ANSWER_FRESH;
-    bool held = fresh && !unit->answer.recorded && invocation->batch &&
+    bool held = is_unrecorded(unit) && invocation->batch &&
                 invocation->policy.on_expired != HAPAX_EXPIRED_RERUN;
 
-    if (!fresh && unit->answer.kind != HAPAX_ANSWER_BYPASS)
+    if (unit->answer.kind != HAPAX_ANSWER_FRESH && unit->answer.kind != HAPAX_ANSWER_BYPASS)
         judge(unit);
     else
         unit->state =
@@ -267,7 +272,7 @@ static void finish_ended(struct hapax__invocation *invocation)
         }
         count_answer(invocation, unit);
         judge_run(invocation, unit);
-        lost |= unit->answer.kind == HAPAX_ANSWER_FRESH && !unit->answer.recorded &&
+        lost |= is_unrecorded(unit) &&
                 unit->answer.cls != HAPAX_CLASS_UNKNOWN; /* of a death there is nothing to store */
     }
     if (lost)
