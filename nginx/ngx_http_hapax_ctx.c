@@ -37,6 +37,8 @@ ngx_http_hapax_get_ctx(ngx_http_request_t *r)
                     ctx->error_page = 1;
                 }
 
+                /* nginx leads to the page for a body that could not be read */
+
                 if (ctx->phase == NGX_HTTP_HAPAX_READING) {
                     ctx->half_read = 1;
                     ctx->phase = NGX_HTTP_HAPAX_PASSING;

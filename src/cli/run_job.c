@@ -296,7 +296,7 @@ static bool run_command(struct running *r, char *const *words, const struct hapa
     r->kill_us = 0;
     follow(r, out);
     hand_on(r); /* what came as it ended */
-    (void)is_ending(r);
+    (void)is_ending(r); /* while what the command died of can be asked */
     r->child = NULL;
     *status = cli_child_reap(&child, killed);
     return true;

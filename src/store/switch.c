@@ -144,7 +144,8 @@ enum hapax_error hapax__switch_set(struct hapax_store *store, struct hapax_span 
     struct hapax_op op = switch_op(HAPAX_OP_RESOLVE, scope), forget = op;
     struct hapax_token tokens[4];
     enum hapax_error error;
-    bool said, heard; /* a word has changed what was there */
+    bool said;
+    bool heard; /* a word has changed what was there */
 
     if (getrandom(tokens, sizeof(tokens), 0) != sizeof(tokens))
         return hapax_store_fail(store, HAPAX_ERR_UNAVAILABLE, "cannot get random bytes");

@@ -17,7 +17,6 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/time.h"
-#include "store/redis/node.h"
 #include "store/redis/route.h"
 
 #include <assert.h>

@@ -128,7 +128,8 @@ static void set_database(rocksdb_options_t *options)
     rocksdb_options_set_max_background_jobs(options, 2);
     rocksdb_options_set_allow_concurrent_memtable_write(options, 0); /* as hash tables need */
     rocksdb_options_set_bytes_per_sync(options, MIB); /* no long stall when a file is finished */
-    /* Who ends a walk deletes no file that a merge has replaced meanwhile: 250 MiB take 0.1 s. */
+    /* Files that a merge replaced during a walk are deleted by RocksDB's threads, not by the one
+     * that ends the walk. */
     rocksdb_options_set_avoid_unnecessary_blocking_io(options, 1);
     rocksdb_options_set_max_manifest_file_size(options, 64 * MIB);
     rocksdb_options_set_info_log_level(options, LOG_LEVEL);
