@@ -232,6 +232,8 @@ static enum cli_exit find_workers(struct serving *serving, gid_t *gid)
                         "workers (--user names another)");
     (void)snprintf(serving->user, sizeof(serving->user), "%s", user->pw_name);
     (void)snprintf(serving->group, sizeof(serving->group), "%s", group->gr_name);
+    serving->conf.user = serving->user;
+    serving->conf.group = serving->group;
     *gid = group->gr_gid;
     return CLI_DONE;
 }
@@ -244,8 +246,6 @@ static enum cli_exit open_to_workers(struct serving *serving)
 
     if (exit != CLI_DONE)
         return exit;
-    serving->conf.user = serving->user;
-    serving->conf.group = serving->group;
     if (chown(serving->folder, 0, gid) == 0 && chmod(serving->folder, 0710) == 0)
         return CLI_DONE;
     return cli_fail(&serving->args->args, CLI_UNREACHED, HAPAX_ERR_UNAVAILABLE,
@@ -306,23 +306,6 @@ static enum cli_exit write_conf(struct serving *serving, bool on_trial)
 
 /* ---- the store ------------------------------------------------------------------------------ */
 
-/* Makes a path absolute, for a process with another working folder. */
-static enum cli_exit make_absolute(char out[PATH_MAX], const struct cli_args *args,
-                                   const char *path, size_t len)
-{
-    char folder[PATH_MAX];
-    int total = -1;
-
-    if (len > 0 && path[0] == '/')
-        total = snprintf(out, PATH_MAX, "%.*s", (int)len, path);
-    else if (len > 0 && getcwd(folder, sizeof(folder)))
-        total = snprintf(out, PATH_MAX, "%s/%.*s", folder, (int)len, path);
-    if (total > 0 && total < PATH_MAX)
-        return CLI_DONE;
-    return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "--store \"%.200s\" has no usable path",
-                    args->store);
-}
-
 /* Whether the workers open the store by themselves, from a URI that they can be given. */
 static bool is_remote(const struct serving *serving)
 {
@@ -342,11 +325,11 @@ static enum cli_exit check_remote(const struct cli_args *args)
     return exit;
 }
 
-/* The absolute name of a file that was read, for nginx, which reads it anew at each reload. */
+/* The name that nginx is given for a file that was read. */
 static enum cli_exit name_file(const char **out, char path[PATH_MAX],
                                const struct cli_secret *secret, const struct cli_args *args)
 {
-    *out = secret->len > 0 ? realpath(secret->file, path) : NULL;
+    *out = secret->len > 0 && serve_file_name(path, secret->file) ? path : NULL;
     if (secret->len == 0 || *out)
         return CLI_DONE;
     return cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID,
@@ -359,20 +342,24 @@ static enum cli_exit name_store(struct serving *serving)
 {
     const struct cli_args *args = &serving->args->args;
     char given[PATH_MAX];
-    char path[PATH_MAX];
+    char path[PATH_MAX] = "";
+    bool named = true;
     enum cli_exit exit = CLI_DONE;
 
     (void)snprintf(serving->conf.store, sizeof(serving->conf.store), "%.*s",
                    (int)sizeof(serving->conf.store) - 1, args->store);
     if (cli_embedded_path(given, args->store)) {
-        exit = make_absolute(serving->path, args, given, strlen(given));
+        named = serve_absolute(serving->path, given);
         (void)snprintf(serving->conf.store, sizeof(serving->conf.store), "unix:%s/keeper.sock",
                        serving->path);
     } else if (strncmp(args->store, "unix:", 5) == 0) {
-        exit = make_absolute(path, args, args->store + 5, strlen(args->store + 5));
+        named = serve_absolute(path, args->store + 5);
         (void)snprintf(serving->conf.store, sizeof(serving->conf.store), "unix:%s", path);
     }
-    if (exit == CLI_DONE && strlen(args->store) >= sizeof(serving->conf.store))
+    if (!named)
+        exit = cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "--store \"%.200s\" has no usable path",
+                        args->store);
+    else if (strlen(args->store) >= sizeof(serving->conf.store))
         exit = cli_fail(args, CLI_USAGE, HAPAX_ERR_INVALID, "--store is too long");
     return exit == CLI_DONE && is_remote(serving) ? check_remote(args) : exit;
 }
@@ -599,9 +586,11 @@ static enum cli_exit print_conf(struct serving *serving)
     serving->conf.version = serving->nginx.version;
     if (serving->args->user && find_workers(serving, &gid) != CLI_DONE)
         return CLI_USAGE;
+    if (serving->path[0] && !serving->conf.user)
+        serving->conf.user = serving->conf.group = "www-data";
     if (serving->path[0])
         printf("# Keep the store open for it: hapax keep --store 'rocksdb:%s' --group %s\n",
-               serving->path, serving->args->user ? serving->group : "www-data");
+               serving->path, serving->conf.group);
     if (!serving->path[0] && strstr(serving->conf.store, "://")) {
         printf("# Passwords are left out. Name one by password_file=PATH, which the workers can "
                "read.\n");

@@ -85,7 +85,7 @@ struct serve_conf {
     struct serve_address status; /* all zero: the page is at `listen` */
     struct hapax_policy policy; /* of the server; locations may differ */
     int64_t longest_ms; /* what an operation may take, where it may take longest */
-    int64_t save_wait_ms; /* the longest */
+    int64_t answer_wait_ms; /* the longest that a response waits for the store */
     size_t max_request; /* the largest */
     char store[SERVE_URI_MAX]; /* as the workers reach it */
     char problem_template[PATH_MAX]; /* a name, or a file's absolute path; empty: none */
@@ -98,7 +98,7 @@ struct serve_conf {
     char events[PATH_MAX]; /* absolute, or "-"; empty: none */
     const char *folder; /* of what nginx writes; NULL: nginx's own */
     bool on_trial; /* listen at a socket in the folder instead */
-    const char *user; /* whom workers run as; NULL: whoever starts nginx */
+    const char *user; /* whom workers run as; NULL: as nginx itself has it */
     const char *group;
     const char *module;
     const char *secret, *keys; /* files; NULL: none */
@@ -115,6 +115,14 @@ enum cli_exit serve_conf_read(struct serve_conf *conf, const struct serve_args *
 /* Writes the configuration: for nginx as this process's child or, where folder is NULL, for an
  * nginx of the user's. */
 void serve_conf_write(FILE *out, const struct serve_conf *conf);
+
+/* Makes a path absolute, for a process with another working folder. Links in the path stay links.
+ * False: errno says why. */
+bool serve_absolute(char out[PATH_MAX], const char *path);
+
+/* The same for a file that nginx reads anew at each reload, when a link may lead to another file.
+ * False, too, if the file cannot be read, or cannot be found again, as a pipe. */
+bool serve_file_name(char out[PATH_MAX], const char *path);
 
 /* Writes an address as in a URL, IPv6 in brackets: "[::1]:8080". */
 void serve_address_text(char out[SERVE_NAME_MAX + 16], const struct serve_address *address);

@@ -432,8 +432,7 @@ static enum cli_exit read_telling(struct serve_conf *conf, const struct serve_ar
     struct cli_telling spans = {.traces = args->telling.traces};
     struct hapax__traces *traces;
     enum cli_exit exit = cli_traces_open(&traces, &args->args, &spans, HAPAX__TRACED_HTTP);
-    char here[PATH_MAX] = "";
-    int len;
+    bool named = true;
 
     if (exit != CLI_DONE)
         return exit;
@@ -443,11 +442,39 @@ static enum cli_exit read_telling(struct serve_conf *conf, const struct serve_ar
         return refuse(args, "access-log", args->access_log, "not text or json");
     if (!events)
         return CLI_DONE;
-    if (events[0] != '/' && strcmp(events, "-") != 0 && !getcwd(here, sizeof(here)))
-        return refuse(args, "events", events, strerror(errno));
-    len = snprintf(conf->events, sizeof(conf->events), "%s%s%s", here, here[0] ? "/" : "", events);
-    return len < (int)sizeof(conf->events) ? CLI_DONE
-                                           : refuse(args, "events", events, "it is too long");
+    if (strcmp(events, "-") == 0)
+        (void)snprintf(conf->events, sizeof(conf->events), "-");
+    else
+        named = serve_absolute(conf->events, events);
+    return named ? CLI_DONE : refuse(args, "events", events, strerror(errno));
+}
+
+bool serve_absolute(char out[PATH_MAX], const char *path)
+{
+    char folder[PATH_MAX] = "";
+    int len;
+
+    if (path[0] == '\0') {
+        errno = ENOENT;
+        return false;
+    }
+    if (path[0] != '/' && !getcwd(folder, sizeof(folder)))
+        return false;
+    len = snprintf(out, PATH_MAX, "%s%s%s", folder, folder[0] ? "/" : "", path);
+    errno = ENAMETOOLONG;
+    return len < PATH_MAX;
+}
+
+/* Of a pipe at /dev/fd, access() says that it is there, and realpath() that it has no path. */
+bool serve_file_name(char out[PATH_MAX], const char *path)
+{
+    char target[PATH_MAX];
+
+    if (!serve_absolute(out, path) || !realpath(out, target) || access(out, R_OK) != 0)
+        return false;
+    if (strncmp(out, "/dev/", 5) == 0 || strncmp(out, "/proc/", 6) == 0) /* our descriptor */
+        (void)snprintf(out, PATH_MAX, "%s", target);
+    return true;
 }
 
 /* nginx looks for a relative path beside its configuration; the user means the current folder. */
@@ -455,7 +482,7 @@ static enum cli_exit read_file_name(char out[PATH_MAX], const struct serve_args 
                                     const char *option, const char *path)
 {
     out[0] = '\0';
-    if (!path || (realpath(path, out) && access(out, R_OK) == 0))
+    if (!path || serve_file_name(out, path))
         return CLI_DONE;
     return refuse(args, option, path, strerror(errno));
 }
@@ -514,11 +541,14 @@ static enum cli_exit read_files(struct serve_conf *conf, const struct serve_args
 static void note_limits(struct serve_conf *conf, const struct hapax_policy *policy)
 {
     int64_t ms = policy->wait_ms + policy->timeout_ms + policy->run_max_ms + policy->save_wait_ms;
+    /* A response whose claim was lost waits for timeout_ms. */
+    int64_t answer_ms =
+        policy->save_wait_ms > policy->timeout_ms ? policy->save_wait_ms : policy->timeout_ms;
 
     if (conf->longest_ms < ms)
         conf->longest_ms = ms;
-    if (conf->save_wait_ms < policy->save_wait_ms)
-        conf->save_wait_ms = policy->save_wait_ms;
+    if (conf->answer_wait_ms < answer_ms)
+        conf->answer_wait_ms = answer_ms;
     if (conf->max_request < policy->max_request)
         conf->max_request = policy->max_request;
 }
@@ -681,14 +711,13 @@ static void put_process(FILE *out, const struct serve_conf *conf)
     most = files.rlim_max > FILES_MAX ? FILES_MAX : (unsigned long)files.rlim_max;
     put_mark(out, conf, "module", conf->module);
     put_setting(out, "", "load_module", conf->module);
-    if (conf->folder) {
-        if (conf->user)
-            (void)fprintf(out, "user %s %s;\n", conf->user, conf->group);
+    if (conf->user)
+        (void)fprintf(out, "user %s %s;\n", conf->user, conf->group);
+    if (conf->folder)
         (void)fprintf(out,
                       "daemon off;\nmaster_process on;\npid \"%s/nginx.pid\";\n"
                       "error_log stderr warn;\n",
                       conf->folder);
-    }
     if (conf->args->workers)
         (void)fprintf(out, "worker_processes %" PRId64 ";\n", conf->args->workers);
     else
@@ -716,8 +745,10 @@ static void put_words(FILE *out, const struct serve_conf *conf, const char *dire
     put_list(out, directive, value);
 }
 
-/* Of 100 keys so many are on. Requests without a key are told apart by chance: otherwise all of
- * them would be on one side, and be refused where a key is required. */
+/* Of 100 keys so many are on. `"k"`, `"k";a=1` and `k` are one key, so a quoted one goes by what
+ * stands between its quotes: up to the first quote in it, which every spelling of that key has.
+ * Requests without a key are told apart by chance: otherwise all of them would be on one side, and
+ * be refused where a key is required. */
 static void put_mode(FILE *out, const struct serve_args *args)
 {
     const char *header = args->key_header ? args->key_header : "Idempotency-Key";
@@ -733,6 +764,7 @@ static void put_mode(FILE *out, const struct serve_args *args)
     name[len] = '\0';
     (void)fprintf(out,
                   "    map $http_%s $hapax_serve_key {\n        '' $request_id;\n"
+                  "        '~^\"(?<hapax_serve_bare>[^\"]+)' $hapax_serve_bare;\n"
                   "        default $http_%s;\n    }\n"
                   "    split_clients $hapax_serve_key $hapax_serve_mode {\n"
                   "        %" PRId64 "%% on;\n        * %s;\n    }\n"
@@ -786,7 +818,7 @@ static void put_limits(FILE *out, const struct serve_conf *conf)
 {
     const struct serve_args *args = conf->args;
     int64_t body = args->max_body;
-    int64_t send_s = (conf->save_wait_ms + 999) / 1000 + 10;
+    int64_t send_s = (conf->answer_wait_ms + 999) / 1000 + 10;
 
     if (body < 0)
         body = conf->max_request ? (int64_t)conf->max_request : 1; /* 0: nginx has no limit */
@@ -1075,10 +1107,17 @@ static bool put_location(FILE *out, const struct serve_conf *conf, const char *t
     return root;
 }
 
-/* A location that only nginx itself asks, with a GET that has the headers of the request. */
+/* A location that only nginx itself asks, with a GET that has the headers of the request. Left out
+ * are those that ask for a part of a response, for none, or for a compressed one: the hook's is
+ * stored, and must suit whoever repeats the request. */
 static void put_question(FILE *out, const struct serve_conf *conf, const char *path,
                          const char *option, const char *text, const struct serve_url *url)
 {
+    static const char *const left_out[] = {
+        "Accept-Encoding",     "Range",    "If-Match", "If-None-Match", "If-Modified-Since",
+        "If-Unmodified-Since", "If-Range",
+    };
+
     if (!text)
         return;
     (void)fprintf(out,
@@ -1090,6 +1129,8 @@ static void put_question(FILE *out, const struct serve_conf *conf, const char *p
                   "            proxy_set_header X-Original-Method $request_method;\n"
                   "            proxy_ssl_name %s;\n",
                   path, url->at.host);
+    for (size_t i = 0; i < sizeof(left_out) / sizeof(left_out[0]); i++)
+        (void)fprintf(out, "            proxy_set_header %s \"\";\n", left_out[i]);
     put_client(out);
     put_mark(out, conf, option, text);
     (void)fprintf(out, "            proxy_pass %s;\n        }\n", text);

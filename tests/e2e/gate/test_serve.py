@@ -442,7 +442,8 @@ def test_slow_clients_are_cut_off(hapax):
     for line in ("client_header_timeout 15s;", "client_body_timeout 30s;", "send_timeout 30s;",
                  "reset_timedout_connection on;", "client_max_body_size 1048576;"):
         assert line in conf
-    assert "send_timeout 70s;" in hapax(*words, "--location", "/slow save_wait=1m").out
+    for longer in ["--location", "/slow save_wait=1m"], ["--timeout", "60s"]:
+        assert "send_timeout 70s;" in hapax(*words, *longer).out
 
 
 def test_traffic_without_keys_passes(serve, api):
@@ -635,6 +636,19 @@ def test_reconcile_is_asked(serve, api):
     assert [path for _, path, _, _ in api.seen] == ["/drop", "/created/happened"]
 
 
+def test_the_hooks_answer_is_one_that_any_client_can_read(serve, api):
+    """Whole and not compressed, whatever the request accepts for whose sake the hook is asked: others get it, too."""
+    served = serve("--lease", "300ms", "--on-expired", "reconcile",
+                   "--reconcile", f"http://127.0.0.1:{api.port}/created/happened")
+    date = "Wed, 21 Oct 2015 07:28:00 GMT"
+    wants = [("Accept-Encoding", "gzip"), ("Range", "bytes=0-0"), ("If-Range", '"a"'), ("If-Match", '"a"'),
+             ("If-None-Match", "*"), ("If-Modified-Since", date), ("If-Unmodified-Since", date)]
+    assert served.post("/drop", "k", headers=wants).status == 502
+    wait_until(lambda: served.post("/drop", "k", headers=wants).status == 201, "the hook's answer")
+    asked = dict(next(headers for _, path, headers, _ in api.seen if path == "/created/happened"))
+    assert asked["Idempotency-Key"] == "k" and not set(asked) & set(dict(wants))
+
+
 def test_tls(serve, api, folder):
     """A self-signed certificate serves https."""
     own_certificate(folder)
@@ -782,6 +796,53 @@ def test_sighup_reloads(serve):
     wait_until(lambda: not alive(before[2]), "the old worker ending")
     assert served.post("/ok", "k").replayed == "false"
     assert end(served.process, g.signal.SIGQUIT) == 0
+
+
+def turn(link, target):
+    """A link to the target, in place of the one that is there."""
+    new = link.with_name("new")
+    new.symlink_to(target)
+    new.replace(link)
+
+
+def shown_certificate(served):
+    return ssl.get_server_certificate(("127.0.0.1", served.port), timeout=PATIENCE)
+
+
+def test_a_reload_follows_a_link_to_the_renewed_certificate(serve, folder):
+    """As certbot renews: the names are links, which lead to other files by then."""
+    links = [folder / "cert.pem", folder / "key.pem"]
+    for version in "v1", "v2":
+        (folder / version).mkdir()
+        own_certificate(folder / version)
+    for link in links:
+        turn(link, f"v1/{link.name}")
+    served = serve("--tls-cert", "cert.pem", "--tls-key", "key.pem", "--workers", "1")
+    old = served.family()[2]
+    assert shown_certificate(served) == (folder / "v1/cert.pem").read_text()
+    for link in links:
+        turn(link, f"v2/{link.name}")
+    served.process.send_signal(g.signal.SIGHUP)
+    wait_until(lambda: not alive(old), "the old worker ending")
+    assert shown_certificate(served) == (folder / "v2/cert.pem").read_text()
+
+
+def test_a_reload_finds_a_secret_whose_folder_was_replaced(serve, folder):
+    """As Kubernetes renews: the link to the folder is turned, and the folder of before removed."""
+    for version in "v1", "v2":
+        (folder / version).mkdir()
+        (folder / version / "secret").write_text("a secret\n")
+        (folder / version / "secret").chmod(0o600)
+    turn(folder / "data", "v1")
+    turn(folder / "secret", "data/secret")
+    served = serve("--workers", "1", HAPAX_SECRET_FILE="secret")
+    assert served.post("/ok", "k").replayed == "false"
+    old = served.family()[2]
+    turn(folder / "data", "v2")
+    shutil.rmtree(folder / "v1")
+    served.process.send_signal(g.signal.SIGHUP)
+    wait_until(lambda: not alive(old), "the old worker ending")
+    assert served.post("/ok", "k").replayed == "true"
 
 
 def test_kill_9_ends_nginx_too(serve):
@@ -1051,6 +1112,13 @@ def test_config_only_prints_what_nginx_takes(hapax, folder, store):
                           capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     assert not (folder / "store").exists()
+
+
+@pytest.mark.parametrize("words, user", [([], "www-data"), (["--user", "daemon"], "daemon")])
+def test_config_only_names_the_user_whom_the_keeper_will_let_in(hapax, store, words, user):
+    """Workers of another user would get 503 for every request."""
+    printed = hapax("serve", "--config-only", *UP, "--module", g.MODULE, "--store", store, *words).out
+    assert printed.splitlines()[0].endswith(f" --group {user}") and f"\nuser {user} {user};\n" in printed
 
 
 def certificate(folder):

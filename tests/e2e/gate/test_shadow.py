@@ -462,6 +462,18 @@ def test_serve_watches_and_guards_a_share_of_the_keys(serve, api, hapax):
     assert {tuple(side) for side in sides} == {("false", "true"), (None, None)}
 
 
+def test_serve_guards_a_key_in_each_of_its_spellings_or_in_none(serve):
+    """With --on-percent. Quoted, bare and with parameters it is one key; so is one that must be quoted."""
+    served = serve("--mode", "off", "--on-percent", "50", store="memory:")
+    guarded = set()
+    for i in range(40):
+        for spellings in [f'"s{i}"', f"s{i}", f'"s{i}";a="b"'], [f'"q {i} \\"x\\""', f'"q {i} \\"x\\"";a']:
+            sides = [served.post("/ok", key).replayed for key in spellings]
+            assert sides in (["false", *["true"] * (len(sides) - 1)], [None] * len(sides)), spellings
+            guarded.add(sides[-1])
+    assert guarded == {"true", None}
+
+
 @pytest.mark.parametrize("words, why", ((["--mode", "maybe"], "not on, shadow or off"),
                                         (["--on-percent", "5"], "--on-percent needs --mode shadow or --mode off"),
                                         (["--mode", "off", "--on-percent", "5", "--key-from", "/id"],
