@@ -366,8 +366,7 @@ bool hapax__uri_is_redis(const char *at)
     return false;
 }
 
-/* Whether a URI of a list begins here, behind its ',' or '+'. */
-static bool begins_uri(const char *at)
+bool hapax__uri_begins(const char *at)
 {
     return hapax__uri_is_redis(at) || hapax__text_begins(at, "postgres://") ||
            hapax__text_begins(at, "postgresql://");
@@ -385,7 +384,7 @@ static const char *find_password(const char *at, const char **end)
     const char *next = at + 1, *slashes, *colon, *sign;
     bool lone;
 
-    while (*next != '\0' && !((next[-1] == ',' || next[-1] == '+') && begins_uri(next)))
+    while (*next != '\0' && !((next[-1] == ',' || next[-1] == '+') && hapax__uri_begins(next)))
         next++;
     slashes = memmem(at, (size_t)(next - at), "://", 3);
     lone = slashes && (memmem(at, (size_t)(slashes - at), "redis", 5) ||
@@ -418,7 +417,7 @@ void hapax_store_shown(char out[HAPAX_TEXT_MAX], const char *uri)
     for (const char *at = uri; *at != '\0' && n + 4 < HAPAX_TEXT_MAX; at++) {
         const char *from = hidden;
 
-        if (!local && (at == uri || ((at[-1] == ',' || at[-1] == '+') && begins_uri(at))))
+        if (!local && (at == uri || ((at[-1] == ',' || at[-1] == '+') && hapax__uri_begins(at))))
             password = find_password(at, &end);
         if (at == password && end > hidden)
             hidden = end;

@@ -126,6 +126,9 @@ void hapax__uri_shown(char out[HAPAX_TEXT_MAX], const char *uri);
 /* Whether a Redis URI begins here. */
 bool hapax__uri_is_redis(const char *at);
 
+/* Whether a URI of a list begins here, behind its ',' or '+'. */
+bool hapax__uri_begins(const char *at);
+
 /* Whether it is printable ASCII without spaces and without any of `except`. */
 bool hapax__uri_graphic(const char *s, const char *except);
 

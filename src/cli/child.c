@@ -15,8 +15,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SIGNALLED 128
-
 /* What a pipe gives; 0 at its end. */
 static size_t take(int fd, void *out, size_t size)
 {
@@ -48,7 +46,7 @@ static void exec_command(const struct cli_child_how *how, int out, int alive, pi
     pid_t group = getpid();
 
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
-        _exit(SIGNALLED + SIGKILL);
+        _exit(CLI_SIGNALLED + SIGKILL);
     (void)setsid(); /* no terminal, so that a question of the command fails and does not stop it */
     if (write(alive, &group, sizeof(group)) != sizeof(group) || in < 0 || dup2(in, 0) < 0 ||
         (out >= 0 && dup2(out, 1) < 0))
@@ -108,7 +106,7 @@ static int fork_command(struct cli_child *child, const struct cli_child_how *how
         exec_command(how, out, alive, parent);
         error = errno;
         (void)!write(failure[1], &error, sizeof(error));
-        _exit(SIGNALLED - 1);
+        _exit(CLI_SIGNALLED - 1);
     }
     if (child->pid < 0)
         return errno;
@@ -222,5 +220,5 @@ int cli_child_reap(struct cli_child *child, bool *killed)
         close(child->out);
     (void)waitpid(child->pid, &status, 0);
     *killed = WIFSIGNALED(status);
-    return *killed ? SIGNALLED + WTERMSIG(status) : WEXITSTATUS(status);
+    return *killed ? CLI_SIGNALLED + WTERMSIG(status) : WEXITSTATUS(status);
 }

@@ -29,9 +29,10 @@ struct cli_child_how {
 
 #define CLI_NOT_RUNNABLE 126 /* a shell's statuses of commands that cannot be executed */
 #define CLI_NOT_FOUND    127
+#define CLI_SIGNALLED    128 /* and the signal's number */
 
 /* Starts a command. 0: it runs; cli_child_reap() is then due. Otherwise an errno, and nothing has
- * run. *status is then one of the two above where the command itself could not be executed, and
+ * run. *status is then one of the first two where the command itself could not be executed, and
  * otherwise 0. SIGCHLD must not be ignored. Call it in the thread that lives as long as the
  * command. */
 int cli_child_start(struct cli_child *child, const struct cli_child_how *how, int *status);

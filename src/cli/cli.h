@@ -265,7 +265,8 @@ struct hapax__secrets cli_secrets_of(const struct cli_secrets *secrets);
 enum cli_exit cli_keys_read(struct cli_secret *keys, const struct cli_args *args);
 
 /* Opens args->store for a door that runs on, and makes it where that is needed. Waits for a store
- * that is away, and says so once, until a signal ends that: then *out stays NULL. */
+ * that is away, and says so once, until a signal ends that: then *out stays NULL. Whose words were
+ * not run by then ends as the signal would have ended them. */
 enum cli_exit cli_open_door(struct hapax **out, const struct cli_args *args,
                             const struct cli_secrets *secrets, uint32_t calls_max, int signals);
 

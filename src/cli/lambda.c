@@ -29,7 +29,6 @@
 #define POLICIES  20u
 #define CALLS_MAX 32768u
 #define AGAIN_MS  200 /* between two tries to open the store */
-#define SIGNALLED 128
 
 struct lambda_args {
     struct cli_args args;
@@ -382,7 +381,7 @@ static void exec_child(const struct serving *serving, pid_t parent)
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
-        _exit(SIGNALLED + SIGKILL);
+        _exit(CLI_SIGNALLED + SIGKILL);
     (void)execvp(words[0], words);
     (void)fprintf(stderr, "hapax lambda: cannot start \"%s\": %s\n", words[0], strerror(errno));
     _exit(errno == ENOENT || errno == ENOTDIR ? CLI_NOT_FOUND : CLI_NOT_RUNNABLE);
@@ -417,7 +416,7 @@ static int watch(struct serving *serving)
             (void)kill(serving->child, signal);
         while ((ended = waitpid(-1, &status, WNOHANG)) > 0)
             if (ended == serving->child)
-                return WIFSIGNALED(status) ? SIGNALLED + WTERMSIG(status) : WEXITSTATUS(status);
+                return WIFSIGNALED(status) ? CLI_SIGNALLED + WTERMSIG(status) : WEXITSTATUS(status);
         if (atomic_load(&serving->refused))
             (void)kill(serving->child, SIGKILL);
     }

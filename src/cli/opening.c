@@ -7,6 +7,7 @@
  * misspelled. It does not tie a new store to its secret, as hapax_store_bind() would, but compares
  * the secret with the check value in the store.
  */
+#include "child.h"
 #include "cli.h"
 
 #include <errno.h>
@@ -140,9 +141,8 @@ static bool is_redis(const char *uri, const char *at, size_t *len, size_t *schem
     if (strcspn(at, ":,") + 3 != *scheme)
         return false;
     for (end = slashes + 3; *end != '\0'; end++)
-        if (strncmp(end, ",redis", 6) == 0 || strncmp(end, "+postgres", 9) == 0)
-            if (strstr(end, "://"))
-                break;
+        if ((*end == ',' || *end == '+') && hapax__uri_begins(end + 1))
+            break;
     *len = (size_t)(end - at);
     return true;
 }
@@ -354,8 +354,9 @@ static enum cli_exit open_door(struct hapax **out, const struct cli_args *args,
             cli_log(args, line);
         told = true;
         number = cli_signals_wait(signals, STORE_WAIT_MS);
-        if (number != 0 && !(number == SIGHUP && cli_signal_ignored(number)))
-            break;
+        if (number == 0 || number == SIGCHLD || (number == SIGHUP && cli_signal_ignored(number)))
+            continue;
+        return args->words ? (enum cli_exit)(CLI_SIGNALLED + number) : CLI_DONE;
     }
     return exit;
 }

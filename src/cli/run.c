@@ -8,6 +8,7 @@
  * have to say goes to stderr, and has exit statuses of its own.
  */
 #include "run.h"
+#include "child.h"
 
 #include "advice.h"
 #include "print.h"
@@ -89,7 +90,7 @@ static int judge(struct running *r, const struct hapax_answer *answer, const cha
     case HAPAX_ANSWER_FRESH:
     case HAPAX_ANSWER_BYPASS:
         if (r->stopped)
-            return RUN_SIGNALLED + r->stopped;
+            return CLI_SIGNALLED + r->stopped;
         if (r->late) {
             run_say(r, "--run-max is over: the command was ended, and nobody knows what it did");
             return RUN_LOST;
@@ -235,7 +236,7 @@ static int call(struct running *r)
     }
     while (error == HAPAX_ERR_NONE) {
         if (!await(r)) /* the store is left open: the call is under way */
-            _exit(RUN_SIGNALLED + r->stopped);
+            _exit(CLI_SIGNALLED + r->stopped);
         if (call->state == HAPAX__FLOW_ANSWER)
             break;
         hapax__call_ended(call, call->state == HAPAX__FLOW_RUN ? run_handle(r, &call->attempt)
@@ -356,7 +357,7 @@ static enum cli_exit run(struct cli_args *args)
         if (opened != CLI_DONE)
             exit = opened == CLI_USAGE ? RUN_FAILED : RUN_NO_STORE;
         else if (r->stopped)
-            exit = RUN_SIGNALLED + r->stopped;
+            exit = CLI_SIGNALLED + r->stopped;
         else
             exit = r->h ? call(r) : call_nobody(r);
     }

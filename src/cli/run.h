@@ -18,7 +18,6 @@
 #define RUN_NO_STORE  123
 #define RUN_LOST      124
 #define RUN_FAILED    125 /* 126 and 127: CLI_NOT_RUNNABLE, CLI_NOT_FOUND */
-#define RUN_SIGNALLED 128
 
 #define RUN_OPTIONS   (11u + CLI_POLICIES)
 #define RUN_RULES_MAX 64u

@@ -205,6 +205,15 @@ def test_the_environments_login_is_for_redis_alone(hapax, store):
     assert hapax("list", "--store", "memory:", **env).code == 0
 
 
+def test_each_redis_of_a_move_has_a_login(hapax, guarded):
+    env = {"HAPAX_REDIS_USERNAME": "shop", "HAPAX_REDIS_PASSWORD": f"{HUSH}/?@:%"}
+    one, other = (f"127.0.0.1:{guarded.port}/{db}?timeout=20s" for db in (0, 1))
+    for store in (f"redis://{one}+redis://{other}", f"redis://shop:{ENCODED}@{one}+redis://{other}",
+                  f"redis://{one}+redis://shop:{ENCODED}@{other}"):
+        result = hapax("run", "--store", f"move:{store}", "k", "--", "true", **env)
+        assert result.code == 0 and HUSH not in result.out + result.err, result.err
+
+
 # ---- what is printed --------------------------------------------------------------------
 
 # Every command says why it could not; none says the password.

@@ -648,6 +648,20 @@ def test_signals_go_to_the_command(hapax):
     assert end(process) == 9
 
 
+def test_a_command_that_waits_for_the_store_is_not_done(hapax, store):
+    """A signal ends the wait as it would have ended the command; the end of a child that is not the door's does not."""
+    words = "door", "--store", f"unix:{store.removeprefix('rocksdb:')}/keeper.sock", "--", "sh", "-c", "echo up; exit 9"
+    process = hapax.start(*words)
+    assert "waiting for it" in process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE) == 128 + signal.SIGTERM and process.stdout.read() == ""
+    process = hapax.start(*words)
+    assert "waiting for it" in process.stderr.readline()
+    process.send_signal(signal.SIGCHLD)
+    hapax.keep(store)
+    assert "serving" in read_line(process) and read_line(process) == "up\n" and process.wait(PATIENCE) == 9
+
+
 def test_a_command_that_is_not_there(hapax):
     """A shell's status, and a line."""
     done = hapax.run(HAPAX, "door", "--store", "memory:", "--", "/no/such/command")
