@@ -62,6 +62,7 @@ static bool wrong(const struct importing *m, const char *what)
     return false;
 }
 
+/* Nothing where the line lacks the member, or has null. */
 static bool take_text(struct importing *m, struct hapax_span *out, struct hapax_span line,
                       const char *name)
 {
@@ -86,7 +87,7 @@ static bool take_digest(struct importing *m, struct hapax_digest *out, bool *giv
     memset(out, HAPAX_ANY_BYTE, sizeof(*out));
     if (!take_text(m, &text, line, name))
         return false;
-    *given = text.len > 0;
+    *given = text.ptr != NULL;
     if (!*given)
         return true;
     (void)snprintf(hex, sizeof(hex), "%.*s", (int)text.len, (const char *)text.ptr);
@@ -195,9 +196,10 @@ static bool take_names(struct importing *m, struct hapax_record *record, struct 
         !take_digest(m, &request.fingerprint, &fingerprint, line, "fingerprint") ||
         !take_digest(m, &request.caller, &caller, line, "caller"))
         return false;
-    if (scope.len > 0)
+    if (scope.ptr)
         request.scope = scope;
-    if (hapax__identify(&request, owner, key, step, &secrets) != HAPAX_ERR_NONE)
+    if ((owner.ptr && owner.len == 0) ||
+        hapax__identify(&request, owner, key, step, &secrets) != HAPAX_ERR_NONE)
         return wrong(m,
                      "\"key\", \"scope\" and \"owner\" have 1 to 255 bytes, \"step\" at most 64");
     record->id = request.id;

@@ -246,7 +246,9 @@ GOOD = {"key": "k", "status": 200, "created": 1795449600}
     (GOOD | {"headers": {"A B": "c"}}, "no header"), (GOOD | {"headers": {"": "c"}}, "no header"),
     (GOOD | {"headers": {"A": 1}}, "no header"), (GOOD | {"headers": []}, "no object"),
     (GOOD | {"body_base64": "*"}, "base64"), (GOOD | {"fingerprint": "ab"}, "64 hex digits"),
-    (GOOD | {"caller": "A" * 64}, "64 hex digits")])
+    (GOOD | {"caller": "A" * 64}, "64 hex digits"), (GOOD | {"caller": ""}, "64 hex digits"),
+    (GOOD | {"fingerprint": ""}, "64 hex digits"), (GOOD | {"owner": ""}, "1 to 255 bytes"),
+    (GOOD | {"scope": ""}, "1 to 255 bytes")])
 def test_a_wrong_line_is_named(hapax, fresh, line, why):
     """By its number; what stands before it in its batch is not put."""
     store = fresh("rocksdb")
