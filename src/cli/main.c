@@ -5,9 +5,11 @@
  */
 #include "cli.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 static enum cli_exit run(const struct cli_command *command, int argc, char **argv)
 {
@@ -77,10 +79,24 @@ static void forbid_core(void)
         (void)setrlimit(RLIMIT_CORE, &none);
 }
 
+/* Otherwise a socket or a file that is opened later gets the number of one that was closed, and
+ * what is printed for people. A folder can be neither read nor written, as what is closed. */
+static void take_closed_files(void)
+{
+    int fd;
+
+    do
+        fd = open("/", O_RDONLY | O_DIRECTORY);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        close(fd);
+}
+
 int main(int argc, char **argv)
 {
     enum cli_exit exit;
 
+    take_closed_files();
     forbid_core();
     exit = dispatch(argc, argv);
     if (fflush(stdout) != 0 || ferror(stdout)) {

@@ -155,15 +155,17 @@ static bool look(struct running *r)
 }
 
 /* A description of stdout of our own, which does not block: others have the one that we were given.
- * What is neither a pipe nor a device, or cannot be opened anew, is used as it is. */
-static int open_stdout(void)
+ * What is neither a pipe nor a device, or cannot be opened anew, is used as it is. With --json
+ * stdout has the object alone, and output that is not in it goes to stderr. */
+static int open_stdout(bool json)
 {
+    int given = json ? 2 : 1, fd = -1;
     struct stat kind;
-    int fd = -1;
 
-    if (fstat(1, &kind) == 0 && (S_ISFIFO(kind.st_mode) || S_ISCHR(kind.st_mode)))
-        fd = open("/proc/self/fd/1", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    return fd >= 0 ? fd : 1;
+    if (fstat(given, &kind) == 0 && (S_ISFIFO(kind.st_mode) || S_ISCHR(kind.st_mode)))
+        fd = open(json ? "/proc/self/fd/2" : "/proc/self/fd/1",
+                  O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    return fd >= 0 ? fd : given;
 }
 
 /* Waits until stdout takes more, and looks meanwhile. False: it takes nothing, the command has
@@ -187,7 +189,7 @@ static bool await_stdout(struct running *r)
 void run_print(struct running *r, struct hapax_span output)
 {
     if (r->out < 0)
-        r->out = open_stdout();
+        r->out = open_stdout(r->args->args.json);
     for (size_t done = 0; done < output.len && !r->unprinted;) {
         bool takes = await_stdout(r);
         size_t left = output.len - done;

@@ -148,6 +148,21 @@ def test_json_has_answer_status_and_output(runs):
     assert (busy["answer"], busy["exit"], "output" in busy) == ("mismatch", MISMATCH, False)
 
 
+# What was closed stays closed: no socket of ours gets its number, and what is printed for people with it.
+def test_closed_files_are_not_opened_for_something_else(runs):
+    words = [HAPAX, "run", "--store", runs.store, "k", "--", "sh", "-c", "readlink /proc/$PPID/fd/0 /proc/$PPID/fd/2"]
+    done = runs.hapax.run("sh", "-c", '"$@" <&- 2>&-', "sh", *words)
+    assert done.out == "/\n/\n"
+    assert runs.hapax.run("sh", "-c", '"$@" >&-', "sh", HAPAX, "list", "--store", runs.store).code == 3
+
+
+# stdout has one object for a program to read, whatever the command prints.
+def test_json_is_alone_where_the_output_is_too_long(runs):
+    done = runs.sh("k", "head -c 70000 /dev/zero | tr '\\0' x; exit 3", "--json", "--max-response", "64k")
+    said = json.loads(done.stdout)
+    assert (said["exit"], "output" in said) == (3, False) and b"x" * 70000 in done.stderr
+
+
 # Output that is too long to be kept is passed on whole; a repeat must not pass for one that printed nothing.
 def test_output_over_the_limit_is_passed_on_and_a_repeat_says_so(runs):
     script = BEGIN + "head -c 200000 /dev/zero; exit 0"
