@@ -27,6 +27,7 @@
 #define CONNECTIONS_MAX 1024u
 #define STACK_SIZE      (512u << 10)
 #define DEFAULT_ADDRESS "127.0.0.1:9009"
+#define HEARD_S         1 /* for what a runtime that is gone has sent */
 
 /* A post under way, on its thread's stack. An invocation has one at a time. */
 struct ending {
@@ -400,6 +401,14 @@ static bool serve(struct connection *c)
     return serve_other(c);
 }
 
+static void count_out(struct hapax__proxy *proxy)
+{
+    pthread_mutex_lock(&proxy->lock);
+    proxy->connections--;
+    pthread_cond_broadcast(&proxy->changed);
+    pthread_mutex_unlock(&proxy->lock);
+}
+
 static void *serve_connection(void *arg)
 {
     struct connection *c = arg;
@@ -412,9 +421,7 @@ static void *serve_connection(void *arg)
     }
     hapax__wire_close(&c->c.wire);
     free(c);
-    pthread_mutex_lock(&proxy->lock);
-    proxy->connections--;
-    pthread_mutex_unlock(&proxy->lock);
+    count_out(proxy);
     return NULL;
 }
 
@@ -465,9 +472,7 @@ static void take_in(struct hapax__proxy *proxy, int fd)
     } else {
         close(fd);
     }
-    pthread_mutex_lock(&proxy->lock);
-    proxy->connections--;
-    pthread_mutex_unlock(&proxy->lock);
+    count_out(proxy);
 }
 
 static void *accept_all(void *arg)
@@ -499,20 +504,29 @@ void hapax__proxy_ready(struct hapax__proxy *proxy)
     pthread_mutex_unlock(&proxy->lock);
 }
 
+/* Waits until there are none, with the lock held. False: there still are. */
+static bool await_none(struct hapax__proxy *proxy, const unsigned *count, time_t most_s)
+{
+    struct timespec until;
+
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += most_s;
+    while (*count > 0 && pthread_cond_timedwait(&proxy->changed, &proxy->lock, &until) != ETIMEDOUT)
+        continue;
+    return *count == 0;
+}
+
+/* The runtime's connections end by themselves, once what it sent last is read. Its children may
+ * have inherited some, which stay. */
 bool hapax__proxy_lost(struct hapax__proxy *proxy, int64_t wait_ms)
 {
     struct hapax__invocation *invocation;
-    struct timespec until;
     bool over;
 
-    (void)clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += (time_t)(wait_ms / 1000) + 1;
     pthread_mutex_lock(&proxy->lock);
+    (void)await_none(proxy, &proxy->connections, HEARD_S);
     proxy->closing = true;
-    while (proxy->inside > 0 &&
-           pthread_cond_timedwait(&proxy->changed, &proxy->lock, &until) != ETIMEDOUT)
-        continue;
-    over = proxy->inside == 0;
+    over = await_none(proxy, &proxy->inside, (time_t)(wait_ms / 1000) + 1);
     pthread_mutex_unlock(&proxy->lock);
     while ((invocation = fetch(proxy, &proxy->running, (struct hapax_span){NULL, 0})))
         hapax__invocation_lost(invocation);

@@ -26,9 +26,9 @@ bool hapax__proxy_start(struct hapax__proxy *proxy);
 void hapax__proxy_ready(struct hapax__proxy *proxy);
 
 /* The runtime is gone: the claims of its invocations are left to their leases, and no more are
- * begun. The claims of an event that it never had whole are given back. Waits for threads that
- * begin or end an invocation, for wait_ms and a second. False: some still do, and the store has to
- * stay open. */
+ * begun. The claims of an event that it never had whole are given back. What it has sent is heard
+ * before, for a second at most. Waits for threads that begin or end an invocation, for wait_ms and
+ * a second. False: some still do, and the store has to stay open. */
 bool hapax__proxy_lost(struct hapax__proxy *proxy, int64_t wait_ms);
 
 #endif

@@ -208,6 +208,20 @@ def test_killed_after_posting(function, victim):
     assert one.effects() == {"k": 1}
 
 
+def test_what_a_function_posts_as_it_ends_is_heard(function):
+    """Its end and its answer reach hapax at the same moment, a few times. Under hold only an operator could ask again."""
+    one = function("post_and_leave", "--on-expired", "hold")
+    for key in map(str, range(8)):
+        invocation = one.begin({"id": key})
+        child = one.sandbox.child()
+        wait_until(lambda child=child: not bed.lambda_api.alive(child), "the function's end")
+        os.kill(one.sandbox.process.pid, signal.SIGCONT)
+        one.sandbox.wait()
+        one.sandbox.ready()
+        agree(invocation.wait(), one.invoke({"id": key}))
+        assert one.effects()[key] == 1
+
+
 @pytest.mark.parametrize("victim", ["hapax", "both"])
 def test_killed_amid_a_replay(function, victim):
     """A repeat that hapax answers itself, held by the service."""

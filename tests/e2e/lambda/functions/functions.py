@@ -63,6 +63,16 @@ def die(event, context):
     return answer
 
 
+def post_and_leave(event, context):
+    """Stops hapax, posts its answer, and is gone before hapax can read that."""
+    answer = json.dumps({"run": effect(key_of(json.loads(event)))}).encode()
+    os.kill(os.getppid(), signal.SIGSTOP)
+    many = {f"X{n}": "x" * 2000 for n in range(100)}  # which take a while to be read
+    context.connection.begin("POST", f"{BASE}invocation/{context.id}/response", Content_Length=len(answer), **many)
+    context.connection.socket.sendall(answer)
+    os._exit(0)
+
+
 def leave(event, context, status):
     effect(key_of(json.loads(event)))
     raise SystemExit(int(status))
