@@ -6,6 +6,8 @@
 #include "../unit/record_v1.h"
 #include "rocksdb_fixture.h"
 
+#include "store/rocksdb/opened.h"
+
 /* ---- LIST ---------------------------------------------------------------------------- */
 
 #define LIST_STUCK 1000u
@@ -65,6 +67,42 @@ static void stuck_records_are_found_among_a_million(void **state)
     assert_in_range(monotonic_us() - begin_us, 0, 60000000);
     print_message("# listed %u of %u in %ld us\n", count, list_records,
                   (long)(monotonic_us() - begin_us));
+}
+
+/* How many ids the notes name that a crash would leave now. */
+static size_t noted(const struct fixture *f)
+{
+    struct fixture crashed = {.path = "/tmp/hapax-rocksdb-XXXXXX"};
+    char command[160];
+    struct hapax__files *files;
+    size_t ids = 0;
+
+    assert_non_null(mkdtemp(crashed.path));
+    snprintf(command, sizeof(command), "cp -r %s/db %s", f->path, crashed.path);
+    assert_int_equal(system(command), 0);
+    files = open_files(&crashed);
+    for (unsigned note = 0; note < HAPAX__NOTES; note++) {
+        const char key[] = {'o', 'p', 'e', 'n', 'e', 'd', (char)(note >> 8), (char)note};
+        size_t len;
+        uint8_t *value = get_raw(files, HAPAX__META, key, sizeof(key), &len);
+
+        ids += value ? len / sizeof(struct hapax_id) : 0;
+        rocksdb_free(value);
+    }
+    close_files(files);
+    remove_tree(crashed.path);
+    return ids;
+}
+
+/* Opening looks at what began lately, and not at what was put into `open` long ago. */
+static void few_records_are_noted(void **state)
+{
+    struct fixture *f = *state;
+
+    load(f->store, 0, UINT64_C(2) * HAPAX__OPENED_MAX, false);
+    assert_in_range(noted(f), 1, HAPAX__OPENED_MAX);
+    load(f->store, UINT64_C(2) * HAPAX__OPENED_MAX, UINT64_C(2) * HAPAX__OPENED_MAX, true);
+    assert_in_range(noted(f), 1, HAPAX__OPENED_MAX);
 }
 
 /* The index of unfinished records follows each state a record goes through. */
@@ -441,6 +479,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         CASE(stuck_records_are_found_among_a_million),
+        CASE(few_records_are_noted),
         CASE(the_index_follows_the_states),
         CASE(the_filter_drops_what_has_expired),
         CASE(purge_never_removes_a_live_claim),

@@ -2,7 +2,8 @@
  *
  * Entries stand in a ring in the order in which they came, so that those of one note are side by
  * side, and are found by a hash of their id. One that is gone keeps its place in the ring until its
- * note ends. Notes are a ring, too: a new note takes the key of the oldest.
+ * note ends. Notes are a ring, too. One that ends goes from the disk, since opening would look at
+ * all that it names.
  *
  * Rejected: the whole index in memory, rebuilt at opening, which would then read every record.
  * Rejected: `open` in a hash table, which each LIST would have to sort with all that was deleted
@@ -117,8 +118,11 @@ void hapax__opened_begin(struct hapax__opened *opened, struct hapax__files *file
     opened->plan_first_note = opened->first_note;
     while (opened->end - opened->plan_first + fresh > HAPAX__OPENED_MAX ||
            opened->end_note - opened->plan_first_note == HAPAX__NOTES) {
-        uint64_t end = opened->note_end_at[opened->plan_first_note++ % HAPAX__NOTES];
+        uint64_t end = opened->note_end_at[opened->plan_first_note % HAPAX__NOTES];
+        char key[KEY_SIZE];
 
+        put_note_key(key, opened->plan_first_note++);
+        rocksdb_writebatch_delete_cf(writes, files->family[HAPAX__META], key, sizeof(key));
         for (; opened->plan_first < end; opened->plan_first++) {
             const struct hapax__opened_entry *entry = entry_at(opened, opened->plan_first);
 

@@ -3,7 +3,7 @@
  * The entries of `open` that are not written yet. Most operations are completed milliseconds after
  * their CLAIM, and such an entry need never be written. It is in memory alone; its id stands in a
  * note of `meta`, which one write has for all the ids that it opens. When memory or notes run out,
- * the entries of the oldest note that are still there are written to `open`.
+ * the entries of the oldest note that are still there are written to `open`, and the note goes.
  *
  * The invariant: each record that is not completed has its entry in `open`, or here and its id in a
  * note. After a crash the notes say which records to look at. A note may name ids that need no

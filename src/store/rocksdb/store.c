@@ -6,7 +6,7 @@
  * A handle is a share in the process's database plus the memory to judge one batch. Where another
  * process is the holder, the handle has a client of the holder's keeper instead: so the same URI
  * works in every process of a machine. A holder that has just started may not listen yet, and one
- * that is closing may have stopped listening; open waits two seconds for either.
+ * that is closing may have stopped listening; open waits five seconds for either.
  *
  * When the holder ends, one of the processes that it served becomes the holder, at its next op, and
  * the others become its clients: a service must not depend on the life of the first process.
