@@ -163,6 +163,29 @@ CASE(a_primary_without_its_replicas_is_doubted)
     bed_close(&bed);
 }
 
+/* So is one that refuses an op for the same reason, and it is doubted once: with two sentinels a
+ * second doubt would bring the first one back. */
+CASE(a_primary_is_doubted_once_in_a_round)
+{
+    struct hapax_op op = op_of(HAPAX_OP_RESOLVE, 1);
+    struct bed bed;
+
+    op.resolve = HAPAX_RESOLVE_FORGET;
+    op.force = true;
+    bed_open(&bed, "?timeout=30s&wait=1", 2);
+    play_rule(&bed.plays[0], "SENTINEL", bed.names[2], 0);
+    play_rule(&bed.plays[1], "SENTINEL", bed.names[3], 0);
+    play_rule(&bed.plays[2], "EVALSHA", ONE(NOREPLICAS), 0);
+    play_rule(&bed.plays[2], "WAIT", ":0\r\n", 0);
+    play_rule(&bed.plays[3], "EVALSHA", ONE(FORGOTTEN), 0);
+    play_rule(&bed.plays[3], "WAIT", ":1\r\n", 0);
+    assert_int_equal(hapax_store_run(bed.store, &op, 1), HAPAX_ERR_UNAVAILABLE);
+    assert_int_equal(hapax_store_run(bed.store, &op, 1), HAPAX_ERR_NONE);
+    assert_int_equal(op.verdict, HAPAX_OK);
+    assert_int_equal(play_met(&bed.plays[0]), 1);
+    bed_close(&bed);
+}
+
 /* What a list asks for first in its next part, where this is who answers before and after it. */
 static void expect_scan(struct bed *bed, struct hapax_op *op, const char *before, const char *after,
                         const char *scan)

@@ -391,6 +391,33 @@ static void told_new_claim(struct hapax__pair *p)
     }
 }
 
+/* The old half does not grant the claim: one that an earlier try has left in the new half goes
+ * back. */
+static void refused_in_old(struct hapax__pair *p)
+{
+    if (p->ours) {
+        give_back(p, HAPAX__HALF_NEW);
+    } else {
+        end(p, p->sub.verdict, &p->old);
+        p->op->differs = p->sub.differs;
+    }
+}
+
+/* A hybrid: store may answer IN_FLIGHT by another's lock, though an earlier try has left a claim in
+ * the old half. A RENEW is answered by the record. */
+static void told_old_renewed(struct hapax__pair *p)
+{
+    if (p->sub.verdict == HAPAX_NO_VERDICT) {
+        end_error(p, p->sub.error, p->ours);
+    } else if (p->sub.verdict == HAPAX_OK && p->old.record.state == HAPAX_STATE_STARTED) {
+        ask(p, HAPAX__HALF_NEW, HAPAX_OP_CLAIM, told_new_claim);
+    } else {
+        p->sub.verdict = HAPAX_IN_FLIGHT;
+        p->old = p->shown;
+        refused_in_old(p);
+    }
+}
+
 static void told_old_claim(struct hapax__pair *p)
 {
     if (p->sub.verdict == HAPAX_CLAIMED) {
@@ -399,11 +426,11 @@ static void told_old_claim(struct hapax__pair *p)
         begin_mirror(p);
     } else if (p->sub.verdict == HAPAX_NO_VERDICT) {
         end_error(p, p->sub.error, p->ours);
-    } else if (p->ours) {
-        give_back(p, HAPAX__HALF_NEW);
+    } else if (p->sub.verdict == HAPAX_IN_FLIGHT) {
+        p->shown = p->old;
+        ask(p, HAPAX__HALF_OLD, HAPAX_OP_RENEW, told_old_renewed);
     } else {
-        end(p, p->sub.verdict, &p->old);
-        p->op->differs = p->sub.differs;
+        refused_in_old(p);
     }
 }
 

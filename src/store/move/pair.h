@@ -48,7 +48,7 @@ struct hapax__pair {
     enum hapax_verdict verdict; /* to be answered once a claim was given back */
     enum hapax_error error;
     enum hapax_differs differs;
-    struct hapax__pair_shown shown;
+    struct hapax__pair_shown shown; /* the same; or what the old half says of a CLAIM */
 };
 
 /* Begins an op, which must be by id and no IMPORT. pair->sub is the first one to run. */

@@ -45,7 +45,7 @@ struct hapax__redis_node {
     size_t last;
     size_t loads; /* scripts sent before the calls */
     bool sent;
-    bool demoted; /* it answered that it is not the primary: its link is closed after the round */
+    bool demoted; /* it is no primary, or is doubted: its link is closed after the round */
 };
 
 /* The nodes of a route. A node keeps its index for as long as it lives. */

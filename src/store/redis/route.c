@@ -165,7 +165,9 @@ void hapax__redis_route_close(struct hapax__redis_route *route)
 void hapax__redis_route_doubt(struct hapax__redis_route *route)
 {
     route->map.old = true;
-    if (route->uri.kind != HAPAX__REDIS_SENTINEL)
+    /* Demoted: WAIT was short, too, and has turned the sentinels in this round. With two of them a
+     * second turn would undo the first. */
+    if (route->uri.kind != HAPAX__REDIS_SENTINEL || route->nodes.at[0]->demoted)
         return;
     hapax__redis_sentinel_doubt(&route->sentinels);
     hapax__redis_node_close(route->nodes.at[0]);
@@ -282,7 +284,7 @@ static bool long_ago(const struct run *run, int64_t since_us)
 static void doubt(struct run *run, struct hapax__redis_node *node)
 {
     run->route->map.old = true;
-    if (run->route->uri.kind != HAPAX__REDIS_SENTINEL)
+    if (run->route->uri.kind != HAPAX__REDIS_SENTINEL || node->demoted)
         return; /* a single node still gives replays by this link */
     node->demoted = true;
     hapax__redis_sentinel_doubt(&run->route->sentinels);

@@ -72,7 +72,8 @@ enum hapax_error hapax__redis_route_run_by(struct hapax__redis_route *route,
                                            int64_t deadline_us, char text[HAPAX_TEXT_MAX]);
 
 /* A primary refused writes because replicas are missing. It may be a former primary, cut off
- * with this process: before the next run the route asks sentinels which node is the primary now. */
+ * with this process: before the next run the route asks sentinels which node is the primary now.
+ * Where too few replicas acknowledged the same round the route does so already. */
 void hapax__redis_route_doubt(struct hapax__redis_route *route);
 
 /* How many primaries there are; connects to ask where this is not known. At least 1, or 0 and
