@@ -158,6 +158,7 @@ struct ngx_http_hapax_store_s {
     ngx_queue_t                     calls;
     time_t                          logged;
     ngx_uint_t                      dead;       /* the breaker is open, as logged */
+    int64_t                         dead_until_us; /* the breaker's, as counted */
 };
 
 
@@ -362,7 +363,7 @@ typedef struct {
     struct hapax__lane_counts       lane;
     ngx_atomic_t                    limited[HAPAX__LIMITS];
     ngx_atomic_t                    told[NGX_HTTP_HAPAX_TELL_STORED];
-    ngx_atomic_t                    dead;
+    ngx_atomic_t                    dead;       /* until this boot time; of all: how many */
     ngx_atomic_t                    in_flight;
     ngx_atomic_t                    queued;
     ngx_atomic_t                    held;

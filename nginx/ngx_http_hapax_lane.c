@@ -501,23 +501,56 @@ ngx_http_hapax_timer_handler(ngx_event_t *ev)
 }
 
 
+/* Until when a store of this worker is dead: of several, the last one. */
+
+static void
+ngx_http_hapax_count_dead(void)
+{
+    int64_t                       until_us;
+    ngx_uint_t                    i;
+    ngx_http_hapax_store_t      **stores;
+    ngx_http_hapax_main_conf_t   *hmcf;
+
+    hmcf = ngx_http_cycle_get_module_main_conf(ngx_cycle,
+                                               ngx_http_hapax_module);
+
+    if (hmcf == NULL || ngx_http_hapax_counts == NULL) {
+        return;
+    }
+
+    until_us = 0;
+    stores = hmcf->stores.elts;
+
+    for (i = 0; i < hmcf->stores.nelts; i++) {
+        until_us = ngx_max(until_us, stores[i]->dead_until_us);
+    }
+
+    ngx_http_hapax_counts->dead = (ngx_atomic_uint_t) until_us;
+}
+
+
 /* Logs once that the store is dead, and once that it is back. */
 
 static void
 ngx_http_hapax_see_breaker(ngx_http_hapax_store_t *store)
 {
     char                          text[HAPAX_TEXT_MAX];
+    int64_t                       until_us;
     const struct hapax__breaker  *breaker;
 
     breaker = &store->waiters.breaker;
+    until_us = hapax__breaker_until(breaker);
+
+    if (until_us != store->dead_until_us) {
+        store->dead_until_us = until_us;
+        ngx_http_hapax_count_dead();
+    }
 
     if (breaker->open == store->dead) {
         return;
     }
 
     store->dead = breaker->open;
-
-    ngx_http_hapax_count(dead, store->dead ? 1 : -1);
 
     if (!store->dead) {
         ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,

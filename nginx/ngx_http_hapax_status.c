@@ -3,7 +3,8 @@
  * What the gate counts, and the page that shows the counts (hapax_status): Prometheus text, or JSON
  * with ?format=json. Each worker counts in a slot of its own in shared memory, so no counter is
  * contended. A page is the sum of all slots. A worker that takes a slot sets its gauges to 0: a
- * killed worker leaves old values behind.
+ * killed worker leaves old values behind. That a store is dead is a time, which passes while no
+ * worker has anything to do.
  */
 
 #include "ngx_http_hapax.h"
@@ -97,6 +98,25 @@ ngx_http_hapax_sum(void *sum, void *slots, size_t size)
             to[k] += __atomic_load_n(from++, __ATOMIC_RELAXED);
         }
     }
+}
+
+
+/* How many workers say that a store is dead. */
+
+static ngx_uint_t
+ngx_http_hapax_dead(ngx_http_hapax_counts_t *slots)
+{
+    int64_t     now_us;
+    ngx_uint_t  i, n;
+
+    n = 0;
+    now_us = hapax__boot_us();
+
+    for (i = 0; slots && i < NGX_HTTP_HAPAX_SLOTS; i++) {
+        n += (now_us < (int64_t) slots[i].dead);
+    }
+
+    return n;
 }
 
 
@@ -416,7 +436,7 @@ ngx_http_hapax_status_handler(ngx_http_request_t *r)
 {
     ngx_int_t                    rc;
     ngx_str_t                    format, body;
-    ngx_http_hapax_counts_t      sum;
+    ngx_http_hapax_counts_t      sum, *slots;
     ngx_http_hapax_main_conf_t  *hmcf;
 
     if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))) {
@@ -431,7 +451,10 @@ ngx_http_hapax_status_handler(ngx_http_request_t *r)
 
     hmcf = ngx_http_get_module_main_conf(r, ngx_http_hapax_module);
 
-    ngx_http_hapax_sum(&sum, hmcf->zone ? hmcf->zone->data : NULL, sizeof(sum));
+    slots = hmcf->zone ? hmcf->zone->data : NULL;
+
+    ngx_http_hapax_sum(&sum, slots, sizeof(sum));
+    sum.dead = ngx_http_hapax_dead(slots);
 
     if (ngx_http_arg(r, (u_char *) "format", 6, &format) == NGX_OK
         && format.len == 4 && ngx_strncmp(format.data, "json", 4) == 0)

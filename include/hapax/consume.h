@@ -19,10 +19,11 @@
  *   FRESH, not run       The message is tried again after such a pause, or after the time that the
  *                        handler named, and the attempt is not counted. Where the handler gave no
  *                        status, nobody listens: the message waits. Where a status turned the
- *                        message away several times in a row, the message goes round by the broker.
- *                        When more than half of in_hand_max messages were not run, no other
- *                        message is taken, until no more than a
- *                        quarter of in_hand_max are left.
+ *                        message away several times in a row, the message goes round by the broker,
+ *                        if the broker keeps retries (not with Kafka's order). When more than half
+ *                        of in_hand_max messages were not run, no other message is taken, until no
+ *                        more than a quarter of in_hand_max are left. None is taken either while
+ *                        those that wait, and those behind them in their order, fill in_hand_max.
  *   FRESH, unknown       The message waits until the lease is over, and is then tried again. Where
  *                        on_expired or on_failed is hold, its answer is UNKNOWN from then on.
  *   IN_FLIGHT            As `in_flight` says. The message is never acknowledged.
@@ -37,6 +38,8 @@
  *   outcome not stored   Where a reconcile hook judges failures, a message that was refused, or
  *                        whose last attempt failed, does not wait. It goes to the dead letters.
  *   STORE_DOWN, CORRUPT  The record is damaged: as `unknown` says, with hapax-reason `corrupt`.
+ *   STORE_DOWN, SEALED   The keys do not open the outcome. The message waits and is tried again.
+ *                        Others are taken meanwhile.
  *   BYPASS               As the handler's class says, and counted in `unprotected`. Only with
  *                        on_store_error=open or no_key=run. An attempt that failed under on_failed
  *                        hold, or whose end is unknown under on_expired hold or reconcile, is as
@@ -69,6 +72,10 @@
  *
  * A message that arrives with hapax-reason was put back, by `hapax redrive` or any other tool. It
  * is no duplicate of the message that failed, and is run attempts_max times more.
+ *
+ * Of the environment this library reads a login that the URI lacks (HAPAX_AMQP_USER and
+ * HAPAX_AMQP_PASSWORD, HAPAX_KAFKA_USER and HAPAX_KAFKA_PASSWORD), for SQS what docs/aws.md names,
+ * and what hapax.h names.
  */
 #ifndef HAPAX_CONSUME_H
 #define HAPAX_CONSUME_H

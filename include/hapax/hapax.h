@@ -28,10 +28,10 @@
  * Times are int64_t and end in their unit. Failures are of three kinds. A verdict or an answer is
  * normal. An `enum hapax_error` is something the caller can act on; `text`, where there is one,
  * then says what failed and why. A broken rule of this page is a bug and aborts. Functions without
- * a handle are safe from any thread. The library prints nothing, reads no environment but what
- * docs/aws.md names (dynamodb: stores), and installs no signal handler. Handles may not be carried
- * over fork(). A child without exec also keeps the lock of an embedded store if its parent dies,
- * and nobody can open that store until the child ends: fork before hapax_open(), or exec.
+ * a handle are safe from any thread. The library prints nothing, installs no signal handler, and
+ * reads no environment but what docs/aws.md names (dynamodb: stores) and what libpq and OpenSSL
+ * read. Handles may not be carried over fork(). A child without exec also keeps an embedded store
+ * locked if its parent dies, until it ends: fork before hapax_open(), or exec.
  */
 #ifndef HAPAX_H
 #define HAPAX_H
@@ -259,9 +259,9 @@ struct hapax_options {
     uint32_t calls_max; /* calls in hand, those that still save included: 1 to 1048576; 0: 4096 */
 };
 
-/* Opens a store by URI (docs/stores.md) and starts two threads for it; the store may start some
- * of its own. `options` may be NULL. *out is yours until hapax_close(); on failure it is NULL and
- * text says why: INVALID (URI, keys, calls_max), UNSUPPORTED (scheme, version), CORRUPT, NOMEM,
+/* Opens a store by URI (docs/stores.md) and starts two or three threads for it; the store may start
+ * some of its own. `options` may be NULL. *out is yours until hapax_close(); on failure it is NULL
+ * and text says why: INVALID (URI, keys, calls_max), UNSUPPORTED (scheme, version), CORRUPT, NOMEM,
  * UNAVAILABLE or REFUSED (permission, silent holder, another secret). Safe from any thread. */
 HAPAX_API enum hapax_error hapax_open(struct hapax **out, const char *uri,
                                       const struct hapax_options *options,
@@ -352,10 +352,10 @@ HAPAX_API enum hapax_error hapax_execute(struct hapax *h, const struct hapax_pol
  * A step is hapax_execute() for the id of scope, key and step, with the operation's fingerprint,
  * caller and policy. It has its own number, fence, stale, lost, token and outcome;
  * hapax_attempt_key() gives it `KEY:name` for the next service. The policy differs in two points. A
- * step waits for a lease at least, so that an attempt that died in this step is followed at once.
- * And on_expired=reconcile is `hold`, since the hook knows of the operation, not of its parts. Let
- * the retention be longer than the time in which an operation is tried again: after that its steps
- * may be forgotten, and an absent one is not run.
+ * step waits for a lease at least, though no longer than an hour, so that an attempt that died in
+ * this step is followed at once. And on_expired=reconcile is `hold`, since the hook knows of the
+ * operation, not of its parts. Let the retention be longer than the time in which an operation is
+ * tried again: after that its steps may be forgotten, and an absent one is not run.
  *
  * What the answer's kind means for the handler:
  *   FRESH, cls FINAL    done now, and stored before this returned, unless `recorded` is false

@@ -113,44 +113,36 @@ HAPAX_API size_t hapax_what(uint8_t out[HAPAX_WHAT_MAX], const struct hapax_span
 
 /* ---- ops ------------------------------------------------------------------------- */
 
-/* What each kind of op asks, besides its kind, and what its verdicts answer, besides now_us:
+/* What each kind of op asks, besides its kind, and its verdicts:
  *
- *   kind      reads                                     verdict    answers
- *   CLAIM     id token owner scope what fingerprint     CLAIMED    record.attempt .spent .fence
- *             caller lease_ms retention_ms                         .stale .lease_until_us
- *             on_expired attempts_max                              .created_us .resolved_us
+ *   kind      reads                                     verdicts
+ *   CLAIM     id token owner scope what fingerprint     CLAIMED IN_FLIGHT COMPLETED FAILED
+ *             caller lease_ms retention_ms              UNKNOWN MISMATCH LOST
+ *             on_expired attempts_max
  *             rerun_completed says_kept
- *                                                       IN_FLIGHT  record.attempt .lease_until_us
- *                                                       COMPLETED  record.outcome
- *                                                       FAILED     record.spent .outcome
- *                                                       UNKNOWN    record.spent
- *                                                       MISMATCH   differs
- *                                                       LOST       see below
- *   RENEW     id token lease_ms reconciled if_attempt   OK         as CLAIMED
- *                                                       LOST       see below
- *   COMPLETE  id token outcome kept_ms                  OK         record.outcome: what is stored
- *             tombstone_ms
- *                                                       LOST       see below
- *   FAIL      id token outcome ran as_unknown died      OK
+ *   RENEW     id token lease_ms reconciled if_attempt   OK LOST
+ *   COMPLETE  id token outcome kept_ms tombstone_ms     OK LOST
+ *   FAIL      id token outcome ran as_unknown died      OK LOST
  *             kept_ms
- *                                                       LOST       see below
- *   READ      id                                        FOUND      record
- *                                                       ABSENT
- *   LIST      states owner scope older_ms limit cursor  FOUND      records count more next_cursor
- *   PURGE     limit cursor scrub                        OK         purged expired_claims more
- *                                                                  next_cursor
- *   RESOLVE   id token outcome resolve if_attempt       OK
- *             force by                                  ABSENT
- *                                                       IN_FLIGHT  record.attempt .lease_until_us
- *                                                       COMPLETED  record.outcome
- *             if_updated_us                             LOST       see below
- *   IMPORT    id import outcome                         OK
- *                                                       FOUND      record.state .attempt .fence
- *                                                                  .created_us .updated_us
- *                                                                  .lease_until_us
+ *   READ      id                                        FOUND ABSENT
+ *   LIST      states owner scope older_ms limit cursor  FOUND
+ *   PURGE     limit cursor scrub                        OK
+ *   RESOLVE   id token outcome resolve if_attempt       OK ABSENT IN_FLIGHT COMPLETED LOST
+ *             force by if_updated_us
+ *   IMPORT    id import outcome                         OK FOUND
  *
- * LOST answers record.state (which may be absent), .attempt, .fingerprint, .caller and, where the
- * record is completed, .outcome. */
+ * All answer now_us; LIST also records, count, more and next_cursor; PURGE also purged,
+ * expired_claims, more and next_cursor; MISMATCH also differs. Every verdict about a record but
+ * ABSENT answers `record`: all of it, as it is now, without its mark. (A RESOLVE that forgets: as
+ * it was, unless it is damaged.) Doors read any of its fields. Its outcome is there with FOUND and
+ * FAILED, and with COMPLETED, LOST and OK where its state is completed; never with IMPORT.
+ * Exceptions:
+ *   - LOST where there is no record: the state is ABSENT.
+ *   - IN_FLIGHT by a claim that is not in the record yet: state and lease_until_us alone are known
+ *     (postgres: a caller's open transaction); of a hybrid store's lock also fingerprint and
+ *     caller.
+ *   - Another request's record, where a store tells doors from operators: a READ is REFUSED, LOST
+ *     is as without a record, and MISMATCH shows the state alone. */
 enum hapax_op_kind {
     HAPAX_OP_CLAIM = 1,
     HAPAX_OP_RENEW,

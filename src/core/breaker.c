@@ -24,9 +24,14 @@ void hapax__breaker_failed(struct hapax__breaker *breaker, int64_t begun_us, int
     breaker->probe_us = now_us;
 }
 
+int64_t hapax__breaker_until(const struct hapax__breaker *breaker)
+{
+    return breaker->open ? breaker->failed_us + HAPAX__DEAD_US : 0;
+}
+
 bool hapax__breaker_refuses(const struct hapax__breaker *breaker, int64_t now_us)
 {
-    return breaker->open && now_us < breaker->failed_us + HAPAX__DEAD_US;
+    return now_us < hapax__breaker_until(breaker);
 }
 
 bool hapax__breaker_probes(struct hapax__breaker *breaker, int64_t now_us)

@@ -48,6 +48,10 @@ void hapax__breaker_heard(struct hapax__breaker *breaker, int64_t now_us);
 /* A claim that began at begun_us is given up on, since no verdict came in time. */
 void hapax__breaker_failed(struct hapax__breaker *breaker, int64_t begun_us, int64_t now_us);
 
+/* Until when the store is taken for dead, unless another claim fails; 0: it is not. For those who
+ * say so elsewhere: this time passes though nobody asks. */
+int64_t hapax__breaker_until(const struct hapax__breaker *breaker);
+
 /* Whether new claims are turned away, unless they are probes. */
 bool hapax__breaker_refuses(const struct hapax__breaker *breaker, int64_t now_us);
 

@@ -1327,12 +1327,16 @@ static void end_untold(struct hapax__flow *f, int64_t now_us)
 
 /* ---- READING and SAVING -------------------------------------------------------------- */
 
+/* A READ that the store refuses has found another request's record: for this one it is gone. It may
+ * as well be the store's rights that have changed, so the answer has the error. */
 static void told_read(struct hapax__flow *f, int64_t now_us)
 {
+    bool gone = f->op.error == HAPAX_ERR_REFUSED && f->answer.cls != 0;
+
     f->answer.error = f->op.error;
     if (to_repeat(f))
         save_again(f, now_us);
-    else if (f->op.verdict == HAPAX_NO_VERDICT)
+    else if (f->op.verdict == HAPAX_NO_VERDICT && !gone)
         end_untold(f, now_us);
     else if (f->lost || f->op.record.state == HAPAX_STATE_COMPLETED)
         answer_from_record(f, now_us);

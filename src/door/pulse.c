@@ -48,7 +48,7 @@ struct hapax__pulse {
     int64_t now_us; /* when the event came for which flows are driven */
     int inbox_fd;
     pthread_t thread;
-    atomic_bool store_dead; /* the breaker is open: for other threads */
+    atomic_int_fast64_t dead_until_us; /* of the breaker: for other threads */
     atomic_bool leaving; /* hapax__claims_leave() */
     struct hapax__counts counts;
     struct hapax__lane_counts lane_counts;
@@ -405,7 +405,7 @@ static void *pulse_main(void *arg)
             take_answers(pulse, hapax__lane_reap(pulse->lane));
         take_timers(pulse);
         submit_asked(pulse);
-        atomic_store(&pulse->store_dead, pulse->waiters.breaker.open);
+        atomic_store(&pulse->dead_until_us, hapax__breaker_until(&pulse->waiters.breaker));
         tell_doors(pulse);
     }
     return NULL;
@@ -461,7 +461,7 @@ enum hapax_error hapax__pulse_open(struct hapax__pulse **out, struct hapax__lane
 
 bool hapax__pulse_store_dead(const struct hapax__pulse *pulse)
 {
-    return atomic_load(&pulse->store_dead);
+    return hapax__boot_us() < atomic_load(&pulse->dead_until_us);
 }
 
 void hapax__pulse_leave_claims(struct hapax__pulse *pulse)

@@ -12,7 +12,7 @@
 
 struct hapax__pulse;
 
-/* Whether the breaker of its calls is open (core/breaker.h). Safe from any thread. */
+/* Whether the breaker of its calls turns claims away (core/breaker.h). Safe from any thread. */
 bool hapax__pulse_store_dead(const struct hapax__pulse *pulse);
 
 /* hapax__claims_leave() */

@@ -225,7 +225,7 @@ static enum hapax_error refuse(struct step *step, struct hapax_answer *answer,
         return step->error;
     answer->kind = step->refused;
     answer->error = step->store_error;
-    answer->retry_after_ms = -1;
+    answer->retry_after_ms = answer->silent_ms = -1;
     return HAPAX_ERR_NONE;
 }
 

@@ -382,7 +382,7 @@ MUTANTS = [
     ("breaker_takes_slow_for_dead", BREAKER, "    if (breaker->heard_us >= begun_us)\n        return;\n", "",
      "a store that answers others meanwhile is not asked"),
     ("breaker_believes_for_ever", BREAKER,
-     "    return breaker->open && now_us < breaker->failed_us + HAPAX__DEAD_US;", "    return breaker->open;",
+     "    return breaker->open ? breaker->failed_us + HAPAX__DEAD_US : 0;", "    return breaker->open ? INT64_MAX : 0;",
      "after a quiet night the first requests are turned away by a store that lives"),
     ("every_claim_is_a_probe", BREAKER, "    if (now_us < breaker->probe_us)\n        return false;\n", "",
      "each request waits for a dead store, half a second"),

@@ -18,6 +18,7 @@ struct order {
     struct script steps[STEPS];
     enum hapax_answer_kind kinds[STEPS]; /* of the last run; 0: not asked */
     char bodies[STEPS][32];
+    int64_t silent_ms; /* of the last answer */
     size_t n;
     unsigned runs;
     enum hapax_class ends; /* how the handler ends when all steps are done */
@@ -49,6 +50,7 @@ static inline bool do_step(struct order *order, size_t i, struct hapax_attempt *
         HAPAX_ERR_NONE)
         return false;
     order->kinds[i] = answer.kind;
+    order->silent_ms = answer.silent_ms;
     snprintf(order->bodies[i], sizeof(order->bodies[i]), "%.*s", (int)answer.outcome.body.len,
              answer.outcome.body.len > 0 ? (const char *)answer.outcome.body.ptr : "");
     done = answer.outcome.status == 200;

@@ -93,6 +93,8 @@ static void check_sound(const struct asked *asked)
         assert_int_equal(given_up, ended->error == HAPAX_ERR_CORRUPT);
     if (ended->kind == HAPAX_ANSWER_STORE_DOWN && !given_up)
         assert_int_equal(decision.wait, HAPAX__WAIT_STORE);
+    if (ended->error == HAPAX_ERR_CORRUPT || ended->error == HAPAX_ERR_SEALED) /* of one record */
+        assert_true(decision.store != HAPAX__STORE_AWAY || ended->kind == HAPAX_ANSWER_BYPASS);
     if (decision.act == HAPAX__ACT_PARK)
         assert_int_equal(asked->consumer.unknown, HAPAX_UNKNOWN_PARK);
     if (decision.act == HAPAX__ACT_RETURN)
@@ -123,12 +125,12 @@ static void set(struct hapax_consumer *consumer, unsigned number)
 }
 
 /* And what else an answer holds. */
-#define SHADES (2 * 2 * 2 * 3 * 3 * 2)
+#define SHADES (2 * 2 * 2 * 4 * 3 * 2)
 
 static void shade(struct asked *asked, unsigned number)
 {
     static const enum hapax_error errors[] = {HAPAX_ERR_NONE, HAPAX_ERR_UNAVAILABLE,
-                                              HAPAX_ERR_CORRUPT};
+                                              HAPAX_ERR_CORRUPT, HAPAX_ERR_SEALED};
     static const int64_t after_ms[] = {-1, 0, INT64_MAX - 1};
 
     asked->ended.recorded = number % 2;
@@ -137,8 +139,8 @@ static void shade(struct asked *asked, unsigned number)
     number /= 2;
     asked->ended.refused = number % 2 && asked->ended.cls == HAPAX_CLASS_FAILED;
     number /= 2;
-    asked->ended.error = errors[number % 3];
-    number /= 3;
+    asked->ended.error = errors[number % 4];
+    number /= 4;
     asked->ended.retry_after_ms = after_ms[number % 3];
     number /= 3;
     asked->before.attempts = number % 2 ? UINT32_MAX - 1 : 0;
@@ -278,6 +280,22 @@ CASE(one_whose_record_is_damaged_is_set_aside)
     assert_int_equal(decide(&asked).store, HAPAX__STORE_NOT_SEEN);
     asked.consumer.unknown = HAPAX_UNKNOWN_DEAD_LETTER;
     expect(&asked, HAPAX__ACT_DEAD, "corrupt");
+}
+
+/* No repeat mends a record that the keys do not open; and the store has shown it. */
+CASE(one_whose_outcome_is_sealed_waits_alone)
+{
+    struct asked asked;
+
+    asked_init(&asked, HAPAX_ANSWER_STORE_DOWN, (enum hapax_class)0);
+    asked.ended.error = HAPAX_ERR_SEALED;
+    expect_wait(&asked, HAPAX__WAIT_STORE, 100);
+    assert_int_equal(decide(&asked).store, HAPAX__STORE_UP);
+    asked_init(&asked, HAPAX_ANSWER_FRESH, HAPAX_CLASS_FINAL);
+    asked.ended.recorded = false;
+    asked.ended.error = HAPAX_ERR_SEALED;
+    expect_wait(&asked, HAPAX__WAIT_STORE, 100);
+    assert_int_equal(decide(&asked).store, HAPAX__STORE_UP);
 }
 
 CASE(what_did_not_run_is_not_counted)

@@ -4,7 +4,10 @@
  * it goes on by itself. And what its handler keeps there of its own: steps.
  */
 #include "../cases.h"
+#include "ahead.h"
 #include "consume_bed.h"
+#include "core/breaker.h"
+#include "store/types.h"
 
 /* Nothing is taken while the store is away, nothing runs, and it goes on by itself. */
 CASE(a_store_that_is_away_stops_the_taking)
@@ -57,6 +60,32 @@ CASE(a_store_that_dies_while_nothing_is_taken_is_told_of)
     hapax__plan_set(&bed.plan, HAPAX__NO_FAULT, 0, 0);
     bed_join(&bed);
     assert_int_equal(script.runs, 1);
+    bed_close(&bed);
+}
+
+/* Its last message went back to the broker: the gauge goes without an event. */
+CASE(a_dead_store_that_nobody_asks_is_told_of_for_a_while)
+{
+    struct hapax_consumer_stats stats;
+    struct play_message *message;
+    struct consume_bed bed;
+    struct script script;
+
+    bed_script(&bed, &script, "F");
+    bed.consumer.policy.timeout_ms = 10;
+    hapax__plan_set(&bed.plan, HAPAX__FAIL_BEFORE, 1, HAPAX__FOR_EVER);
+    message = play_publish(&bed.play, 0, "k", NULL, "body");
+    bed_start(&bed);
+    wait_until(bed_stats(&bed).store_dead);
+    pthread_mutex_lock(&bed.play.lock);
+    message->due_us = INT64_MAX;
+    pthread_mutex_unlock(&bed.play.lock);
+    play_cut(&bed.play);
+    wait_until((stats = bed_stats(&bed), stats.voided) == 1 && stats.in_hand == 0);
+    atomic_fetch_add(&ahead_us, HAPAX__DEAD_US);
+    wait_until(!bed_stats(&bed).store_dead);
+    play_stop(&bed.play);
+    bed_join(&bed);
     bed_close(&bed);
 }
 
@@ -176,6 +205,84 @@ CASE(what_is_not_recorded_is_not_acknowledged)
     assert_int_equal(bed.stats.acknowledged, 1);
     bed_close(&bed);
 }
+
+/* ---- a record that cannot be opened ------------------------------------------------------ */
+
+/* What `kept:` opens: a store in memory that outlives its handles. */
+static struct hapax_store *kept;
+
+static enum hapax_error kept_run(struct hapax_store *store, struct hapax_op *ops, size_t n)
+{
+    enum hapax_error error = hapax_store_run(kept, ops, n);
+
+    for (size_t i = 0; i < n; i++)
+        must(hapax__store_keep(store, &ops[i]));
+    return error;
+}
+
+static void kept_close(struct hapax_store *store)
+{
+    free(store);
+}
+
+static enum hapax_error kept_open(struct hapax_store **out, const char *uri,
+                                  char text[HAPAX_TEXT_MAX])
+{
+    (void)uri, (void)text;
+    *out = calloc(1, sizeof(**out));
+    return *out ? HAPAX_ERR_NONE : HAPAX_ERR_NOMEM;
+}
+
+static const struct hapax_store_type kept_type = {
+    .scheme = "kept",
+    .batch_max = HAPAX_BATCH_MAX,
+    .body_max = HAPAX_BODY_MAX,
+    .serial = true,
+    .open = kept_open,
+    .run = kept_run,
+    .close = kept_close,
+};
+
+/* Another process with these keys goes on. */
+static void open_kept(struct consume_bed *bed, const char *keys)
+{
+    const struct hapax_options options = {.keys = hapax_str(keys)};
+
+    must(hapax_close(bed->h, WAIT_MS) == 0);
+    must(hapax_open(&bed->h, "kept:", &options, bed->text) == HAPAX_ERR_NONE);
+}
+
+/* The outcome of one operation is sealed by a key that is gone: its message waits, and the store is
+ * not away for all others. */
+CASE(one_whose_outcome_cannot_be_opened_keeps_no_other_waiting)
+{
+    struct consume_bed bed;
+    struct script script;
+
+    bed_script(&bed, &script, "F");
+    hapax__store_add(&kept_type);
+    must(hapax_store_open(&kept, "memory:", bed.text) == HAPAX_ERR_NONE);
+    open_kept(&bed, "old 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n");
+    publish_many(&bed, 0, 1);
+    bed_run(&bed);
+    open_kept(&bed, "new fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210\n");
+    publish_many(&bed, 0, 1);
+    bed_start(&bed);
+    wait_until(bed_stats(&bed).answers[HAPAX_ANSWER_STORE_DOWN] > 0);
+    publish_many(&bed, 1, 50);
+    wait_until(bed_stats(&bed).acknowledged == 49);
+    assert_true(bed_stats(&bed).store_up);
+    play_stop(&bed.play);
+    bed_join(&bed);
+    assert_int_equal(script.runs, 50);
+    assert_int_equal(play_count(&bed.play, "Q"), 1);
+    assert_int_equal(log_count(&bed, "the store is away"), 0);
+    assert_true(log_count(&bed, "the keys do not open it: its message is kept") > 0);
+    bed_close(&bed);
+    hapax_store_close(kept);
+}
+
+/* ---- steps ------------------------------------------------------------------------------- */
 
 #define ORDERS 8
 

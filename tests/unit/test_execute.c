@@ -4,6 +4,8 @@
  * Callers at once are in test_execute_threads.c.
  */
 #include "../cases.h"
+#include "ahead.h"
+#include "core/breaker.h"
 #include "door/call.h"
 #include "execute_bed.h"
 
@@ -575,29 +577,38 @@ CASE(with_the_store_down_open_runs_unprotected)
     bed_close(&bed);
 }
 
+/* The store dies: until it is said to be dead, and one was turned away. */
+static void die(struct bed *bed, struct script *script)
+{
+    struct hapax_answer answer;
+    unsigned asked = 0;
+    bool unasked;
+
+    bed->policy.timeout_ms = 10;
+    assert_false(hapax_store_dead(bed->h));
+    hapax__plan_set(&bed->plan, HAPAX__FAIL_BEFORE, 1, HAPAX__FOR_EVER);
+    do { /* one each half second is a probe, and asks */
+        answer = execute(bed, "k", script);
+        assert_int_equal(answer.kind, HAPAX_ANSWER_STORE_DOWN);
+        unasked = answer.unasked;
+        hapax_answer_release(&answer);
+        asked += !unasked;
+    } while (!unasked || !hapax_store_dead(bed->h));
+    assert_true(asked >= 2);
+}
+
 /* A store that answers nobody is not waited for: who is turned away is told so, and so is who asks
  * for the store alone; until it answers again. */
 CASE(a_dead_store_is_said_to_be)
 {
     struct hapax_answer answer;
     struct script script;
-    unsigned asked = 0;
     struct bed bed;
     bool unasked;
 
     bed_open(&bed);
-    bed.policy.timeout_ms = 10;
     script_init(&script, HAPAX_CLASS_FINAL, 200, "ran");
-    assert_false(hapax_store_dead(bed.h));
-    hapax__plan_set(&bed.plan, HAPAX__FAIL_BEFORE, 1, HAPAX__FOR_EVER);
-    do { /* one each half second is a probe, and asks */
-        answer = execute(&bed, "k", &script);
-        assert_int_equal(answer.kind, HAPAX_ANSWER_STORE_DOWN);
-        unasked = answer.unasked;
-        hapax_answer_release(&answer);
-        asked += !unasked;
-    } while (!unasked);
-    assert_true(asked >= 2 && hapax_store_dead(bed.h));
+    die(&bed, &script);
     hapax__plan_set(&bed.plan, HAPAX__NO_FAULT, 0, 0);
     bed.policy.timeout_ms = WAIT_MS;
     do {
@@ -608,6 +619,21 @@ CASE(a_dead_store_is_said_to_be)
     assert_int_equal(answer.kind, 0);
     assert_false(hapax_store_dead(bed.h));
     assert_int_equal(script.runs, 1);
+    bed_close(&bed);
+}
+
+/* Where nobody asks it, nobody knows how it is: it is said to be dead no longer than the next claim
+ * would be turned away. */
+CASE(a_dead_store_that_nobody_asks_is_said_to_be_for_a_while)
+{
+    struct script script;
+    struct bed bed;
+
+    bed_open(&bed);
+    script_init(&script, HAPAX_CLASS_FINAL, 200, "ran");
+    die(&bed, &script);
+    atomic_fetch_add(&ahead_us, HAPAX__DEAD_US);
+    assert_false(hapax_store_dead(bed.h));
     bed_close(&bed);
 }
 

@@ -1117,6 +1117,35 @@ CASE(a_zombie_never_sees_another_requests_outcome)
     expect(b, "1 ASK complete 200\n1 ANSWER fresh 200 unrecorded\n1 END\n");
 }
 
+/* Nor may it READ it, where the store tells doors apart: for this request the record is gone. */
+CASE(a_zombie_that_is_refused_anothers_record_passes_on_its_end)
+{
+    struct bench bench, *b = &bench;
+
+    bench_init(b);
+    run_flow(b, 0);
+    pass_ms(b, 0, 300);
+    told_state(b, 0, HAPAX_LOST, HAPAX_STATE_ABSENT);
+    handled(b, 0, HAPAX_CLASS_UNKNOWN, 504);
+    b->len = 0;
+    told_error(b, 0, HAPAX_ERR_REFUSED);
+    expect(b, "0 ANSWER fresh 504 unrecorded\n0 END\n");
+    assert_int_equal(b->flows[0].answer.error, HAPAX_ERR_REFUSED);
+    b->policies[1].pass_token = true;
+    run_flow(b, 1);
+    handled(b, 1, HAPAX_CLASS_UNKNOWN, 504);
+    told_error(b, 1, HAPAX_ERR_REFUSED);
+    expect(b, "1 ASK read\n1 ANSWER fresh 504 unrecorded\n1 END\n");
+    assert_int_equal(b->flows[1].answer.error, HAPAX_ERR_REFUSED);
+    claim_stale(b, 2); /* a hook has no end to pass on */
+    pass_ms(b, 2, 300);
+    told_state(b, 2, HAPAX_LOST, HAPAX_STATE_ABSENT);
+    hooked(b, 2, HAPAX_CLASS_NOT_RUN, 404);
+    b->len = 0;
+    told_error(b, 2, HAPAX_ERR_REFUSED);
+    expect(b, "2 ANSWER store_down refused\n2 END\n");
+}
+
 /* The store says no more to one who lost the claim: then there is no answer but that. */
 CASE(a_zombie_without_a_store_has_no_answer)
 {

@@ -118,6 +118,7 @@ CASE(a_verdict_closes_it)
     expect(b, "2 ASK claim\n0 END\n3 ASK claim\n4 ASK claim\n");
     assert_int_equal(sleeps_ms(b, 4), 2000);
     assert_false(b->waiters.breaker.open);
+    assert_int_equal(hapax__breaker_until(&b->waiters.breaker), 0);
 }
 
 /* A store that refuses an op for good has answered, too. An op without a result has not. */
@@ -277,6 +278,7 @@ CASE(an_old_failure_turns_nobody_away)
 
     start_dead(b);
     b->now_us += 5000 * MS;
+    assert_int_equal(hapax__breaker_until(&b->waiters.breaker), b->now_us);
     begin(b, 2);
     begin(b, 3);
     expect(b, "2 ASK claim\n3 ASK claim\n");

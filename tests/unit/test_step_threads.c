@@ -203,6 +203,8 @@ static void overtake(bool within)
     assert_int_equal(zombie.kind, within ? HAPAX_ANSWER_REPLAY : HAPAX_ANSWER_IN_FLIGHT);
     assert_string_equal(zombie.body, within ? "charged" : "");
     assert_int_equal(zombie.order.steps[0].runs, 0);
+    if (!within) /* nobody has asked how the successor is */
+        assert_int_equal(zombie.order.silent_ms, -1);
     bed_close(&bed);
 }
 

@@ -293,6 +293,8 @@ enum hapax__store_seen hapax__store_of(const struct hapax__ended *ended)
 {
     bool of_record = ended->error == HAPAX_ERR_CORRUPT || ended->error == HAPAX_ERR_TOO_BIG;
 
+    if (ended->error == HAPAX_ERR_SEALED) /* the store has shown what cannot be opened */
+        return HAPAX__STORE_UP;
     switch (ended->kind) {
     case HAPAX_ANSWER_STORE_DOWN:
         return of_record ? HAPAX__STORE_NOT_SEEN : HAPAX__STORE_AWAY;

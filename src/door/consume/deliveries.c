@@ -19,6 +19,7 @@
 #include "deliveries.h"
 
 #include "base/clock.h"
+#include "base/span.h"
 #include "base/time.h"
 #include "core/class.h"
 #include "stats.h"
@@ -452,6 +453,18 @@ static void see_store(struct hapax__deliveries *d, const struct hapax__entry *en
     }
 }
 
+/* Logs once in LOG_AGAIN_US that a message waits for the keys of its outcome. */
+static void see_sealed(struct hapax__deliveries *d, const struct hapax__entry *entry)
+{
+    char id[2 * sizeof(entry->id.bytes) + 1];
+
+    if (entry->ended.error != HAPAX_ERR_SEALED || !is_due(d, &d->sealed_us))
+        return;
+    *hapax__hex(id, entry->id.bytes, sizeof(entry->id.bytes)) = '\0';
+    hapax__deliveries_log(
+        d, "the outcome of %s is sealed, and the keys do not open it: its message is kept", id);
+}
+
 /* Leaves `store_up` and the log to the next answer: an older answer may still say that the store is
  * away. */
 void hapax__deliveries_see_claims(struct hapax__deliveries *d)
@@ -617,6 +630,7 @@ void hapax__deliveries_answered(struct hapax__deliveries *d, struct hapax__entry
         set_away(d, entry, false);
     }
     see_store(d, entry, &decision);
+    see_sealed(d, entry);
     see_listener(d, &decision);
     if (voided)
         release(d, entry, HAPAX__RELEASE_RETURN);

@@ -49,6 +49,9 @@ struct hapax__deliveries {
     bool nobody; /* no message is taken: nobody listens */
     bool nobody_logged;
     int64_t nobody_us; /* when the log last had that; 0: never */
+    int64_t sealed_us; /* when the log last had that an outcome is sealed; 0: never */
+    /* When the last place in hand was taken, or the log last had that none is free. */
+    int64_t full_us;
     /* By the act that letters were sent for: when the log last had that they are refused. 0: the
      * sink takes them. */
     int64_t refused_us[HAPAX__ACT_REJECT + 1];

@@ -2,7 +2,8 @@
  *
  * The loop. It waits for entries that come back from the hands, for the source, the sink, the stop
  * and the nearest timer, and brings each event to the deliveries (deliveries.c). It waits for
- * events alone: an event ends every pause, and no turn is without an event.
+ * events alone: an event ends every pause, and no turn is without an event, but for one each second
+ * while the store is dead.
  *
  * Invariant: only this thread touches the source and the sink. The hands get no more than they can
  * begin at once, so what has not begun is still the loop's to give back. The end is bounded, but
@@ -22,6 +23,7 @@
 #include <unistd.h>
 
 #define EXTEND_US     (5000 * US_PER_MS)
+#define LOOK_US       (1000 * US_PER_MS) /* at a store that is dead, without an event */
 #define GRACE_US      (5000 * US_PER_MS) /* for letters, when all else is over */
 #define CLOSE_WAIT_MS 5000
 
@@ -116,7 +118,8 @@ static void see_source(struct loop *loop)
     }
 }
 
-/* At each turn: a store dies while nothing is taken, and then nobody looks at the source. */
+/* At each turn: a store dies while nothing is taken, and then nobody looks at the source. That it
+ * is dead may pass without an event. */
 static void see_breaker(struct loop *loop)
 {
     __atomic_store_n(&loop->deliveries.stats->store_dead, hapax_store_dead(loop->parts->work->h),
@@ -193,6 +196,8 @@ static int64_t due(const struct loop *loop, const struct events *events)
     if (loop->deliveries.released || loop->deliveries.sent)
         return 0;
     due_us = hapax__least(due_us, hapax__deliveries_due(&loop->deliveries));
+    if (loop->deliveries.stats->store_dead)
+        due_us = hapax__least(due_us, loop->deliveries.now_us + LOOK_US);
     if (loop->parts->source_type->extend && loop->deliveries.inhand.count > 0)
         due_us = hapax__least(due_us, loop->extend_us);
     if (!loop->deliveries.draining)

@@ -95,7 +95,7 @@ static void take_answer(struct hapax__unit *unit)
                                          .retry_after_ms = RETRY_AFTER_MS};
 }
 
-/* Logs once that the store is dead, and once that it is back. */
+/* Logs once that the store is dead, and once that it is asked again. */
 static void see_store(struct hapax__function *function)
 {
     struct hapax *h = function->h;
@@ -106,7 +106,7 @@ static void see_store(struct hapax__function *function)
     hapax__say(function->lambda,
                dead ? "the store does not answer, and is asked by one operation each half second; "
                       "no other waits for it"
-                    : "the store answers again",
+                    : "the store is asked by each operation again",
                0);
 }
 

@@ -46,7 +46,8 @@ def die(gate, redis):
     first = [gate.later("/ok", f"first{i}") for i in range(2)]
     answers = [call() for call in first]
     assert time.monotonic() - began >= TIMEOUT
-    assert status(gate)["store_dead"] == 1
+    assert DEAD in gate.log()
+    wait_until(lambda: status(gate)["store_dead"] == 1 or not gate.post("/ok", "more"), "a gauge that says so")
     return answers
 
 
@@ -80,6 +81,14 @@ def test_a_dead_store_is_asked_by_one_request_and_no_other_waits(redis_gate, red
     wait_until(lambda: status(gate)["store_dead"] == 0, "the store being found")
     assert api.count("k0") == api.count("running") == 1
     check_log(gate)
+
+
+def test_a_dead_store_that_nobody_asks_is_said_to_be_for_a_while(redis_gate, redis):
+    """5 s after the last request that waited in vain nobody knows how the store is, and the gauge is 0 by itself."""
+    gate = redis_gate(f"hapax_timeout {TIMEOUT}s; hapax_save_wait 100ms;")
+    die(gate, redis)
+    wait_until(lambda: status(gate)["store_dead"] == 0, "the end of the gauge")
+    assert BACK not in gate.log()
 
 
 def test_open_pays_no_timeout_for_a_dead_store(redis_gate, redis, api):

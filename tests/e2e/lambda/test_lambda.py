@@ -657,14 +657,15 @@ def test_a_next_that_breaks_is_asked_again_or_ends_the_sandbox(function):
 
 
 def test_a_store_that_is_away_runs_nothing_by_default(function, redis):
-    """closed: an error for the caller; once it is back, the event runs. The log says both once."""
+    """closed: an error for the caller; once it is back, the event runs. The log says both."""
     with Proxy(redis.port) as proxy:
         one = function("echo", "--timeout", "300ms", store=f"redis://127.0.0.1:{proxy.port}")
         patient = function("echo", store=redis.uri())
 
         def said():
             return [one.sandbox.text().count(line) for line in (
-                "the store does not answer, and is asked by one operation", "the store answers again")]
+                "the store does not answer, and is asked by one operation",
+                "the store is asked by each operation again")]
 
         first = patient.invoke({"id": "a"})
         wait_until(lambda: one.invoke({"id": "a"}).body == first.body, "the store being found")
@@ -677,7 +678,8 @@ def test_a_store_that_is_away_runs_nothing_by_default(function, redis):
         wait_until(lambda: one.invoke({"id": "k"}).kind == "response", "the store being found again")
         agree(first, patient.invoke({"id": "a"}))
         assert one.effects() == {"a": 1, "k": 1}
-        assert said() == [n + 1 for n in before]
+        # More often where the machine stands still for 5 s: the store is no longer taken for dead then.
+        assert all(now > n for now, n in zip(said(), before, strict=True))
 
 
 def test_a_store_that_is_away_runs_all_where_it_may(function, redis):
