@@ -290,12 +290,7 @@ func (d *Door) resume() {
 // fail ends all calls, for there is no door.
 func (d *Door) fail(why error) {
 	for _, c := range d.calls {
-		e := &Error{Answer: string(ErrIndeterminate), RetryAfter: -1, Text: "no door: " + why.Error()}
-		if c.state == asked {
-			e.Answer = string(ErrStoreDown)
-		}
-		c.lose()
-		c.finish(news{err: e})
+		c.refuse(&Error{Answer: "unavailable", RetryAfter: -1, Text: "no door: " + why.Error()}, 0)
 	}
 }
 
@@ -327,8 +322,7 @@ func (d *Door) take(f frame) error {
 		c.finish(news{frame: f})
 	case kindFault:
 		if err, of := f.fault(); of != kindBeat && of != kindCancel {
-			c.lose()
-			c.finish(news{err: err})
+			c.refuse(err, of)
 		}
 	}
 	return nil
@@ -353,6 +347,19 @@ func (c *call) lose() {
 		cancel()
 	}
 	c.cancels, c.lost = nil, true
+}
+
+// refuse ends a call by a FAULT about a frame of kind of. What was not told to run did not run: where the door is away,
+// ends or has no room it may be asked for again. Of what was told nobody knows, unless its END is at fault.
+func (c *call) refuse(fault *Error, of uint8) {
+	passes := fault.Answer == "unavailable" || fault.Answer == "nomem"
+	if c.state != asked && (passes || of != kindEnd) {
+		fault.Answer = string(ErrIndeterminate)
+	} else if passes {
+		fault.Answer = string(ErrStoreDown)
+	}
+	c.lose()
+	c.finish(news{err: fault})
 }
 
 // finish gives the call its last word. The op's number is free again.

@@ -170,6 +170,48 @@ func TestAPanic(t *testing.T) {
 	}
 }
 
+// odd is a result whose encoding panics.
+type odd struct{}
+
+func (odd) MarshalJSON() ([]byte, error) { panic("odd") }
+
+// A panic behind the handler's end does not say that the handler has failed: its effect has happened.
+func TestAPanicOfAResult(t *testing.T) {
+	p := play(t)
+	d := p.dial()
+	out := make(chan any, 1)
+	go func() {
+		defer func() { out <- recover() }()
+		_, _ = Do(context.Background(), d, Key("s", "k"), func(context.Context, *Op) (odd, error) { return odd{}, nil })
+	}()
+	p.run("T")
+	end := p.expect(kindEnd)
+	same(t, "class", end["class"], []byte(`"unknown"`))
+	p.fresh(opOf(end))
+	if said := got(t, out); said != "odd" {
+		t.Error(said)
+	}
+}
+
+// A hook that panics cannot tell, so nothing stays in flight, and the panic goes on.
+func TestAPanicOfAHook(t *testing.T) {
+	p := play(t)
+	d := p.dial()
+	out := make(chan any, 1)
+	go func() {
+		defer func() { out <- recover() }()
+		_, _ = Do(context.Background(), d, Key("s", "k"), one,
+			Reconcile(func(context.Context, *Op) (int, bool, error) { panic("mine") }))
+	}()
+	p.send(kindReconcile, opOf(p.expect(kindBegin)), map[string]any{"ticket": "R", "stale": true}, nil)
+	end := p.expect(kindEnd)
+	same(t, "class", end["class"], []byte(`"unknown"`))
+	p.send(kindAnswer, opOf(end), map[string]any{"answer": "unknown"}, nil)
+	if said := got(t, out); said != "mine" {
+		t.Error(said)
+	}
+}
+
 // A result that JSON cannot say: the effect has happened, so the outcome is unknown.
 func TestAResultThatCannotBeKept(t *testing.T) {
 	p := play(t)
@@ -207,6 +249,33 @@ func TestAnswersAreErrors(t *testing.T) {
 	p.send(kindFault, opOf(p.expect(kindBegin)), map[string]any{"error": "invalid", "text": "key of 256 bytes", "kind": 3}, nil)
 	if r := got(t, out); r.err == nil || !strings.Contains(r.err.Error(), "key of 256 bytes") {
 		t.Error(r.err)
+	}
+	for _, name := range []string{"unavailable", "nomem"} { // a door that ends, or has no room, ran nothing
+		out := start(d, one)
+		p.send(kindFault, opOf(p.expect(kindBegin)), map[string]any{"error": name, "text": "why", "kind": kindBegin}, nil)
+		if r := got(t, out); !errors.Is(r.err, ErrStoreDown) || !strings.Contains(r.err.Error(), "why") {
+			t.Error(r.err)
+		}
+	}
+}
+
+// Of what was told to run no FAULT says that nothing ran. Where END is wrong the caller is told so.
+func TestARefusalOfWhatRan(t *testing.T) {
+	p := play(t)
+	d := p.dial()
+	for _, c := range []struct {
+		says string
+		of   uint8
+		is   error
+	}{{"invalid", kindResume, ErrIndeterminate}, {"nomem", kindEnd, ErrIndeterminate}, {"nomem", kindBegin, ErrIndeterminate},
+		{"invalid", kindEnd, answerError("invalid")}} {
+		out := start(d, one)
+		op := opOf(p.run("T"))
+		p.expect(kindEnd)
+		p.send(kindFault, op, map[string]any{"error": c.says, "text": "why", "kind": c.of}, nil)
+		if r := got(t, out); !errors.Is(r.err, c.is) {
+			t.Error(c, r.err)
+		}
 	}
 }
 
@@ -538,6 +607,25 @@ func TestFramesOverTheLimit(t *testing.T) {
 	d := p.dial()
 	if r := got(t, start(d, one, Fingerprint(make([]byte, frameMax)))); r.err == nil {
 		t.Error("a request over the limit is sent")
+	}
+	long := strings.Repeat("o", 1<<20)
+	if r := got(t, start(d, one, Owner(long))); r.err == nil {
+		t.Error("members over the limit are sent")
+	}
+	ended := make(chan error, 1)
+	go func() {
+		op, _, err := d.Begin(context.Background(), &Request{Key: "k"})
+		if err == nil {
+			_, _, err = op.End(End{Status: 200, Headers: [][2]Text{{"A", Text(long)}}})
+		}
+		ended <- err
+	}()
+	p.run("T")
+	over := p.expect(kindEnd)
+	same(t, "class", over["class"], []byte(`"unknown"`))
+	p.fresh(opOf(over))
+	if err := got(t, ended); err == nil {
+		t.Error("headers over the limit are sent")
 	}
 	out := start(d, func(context.Context, *Op) ([]byte, error) { return make([]byte, bodyMax+1), nil })
 	p.run("T")

@@ -21,15 +21,16 @@ const (
 	ErrFailed       = answerError("failed")        // all attempts that the operation may have were used up
 	ErrGone         = answerError("gone")          // it took effect, and its result was not kept
 	ErrExpired      = answerError("expired")       // the key's time is over: policies tombstone, key_expires
-	ErrStoreDown    = answerError("store_down")    // the store cannot be reached
+	ErrStoreDown    = answerError("store_down")    // the store, or the door, cannot be reached, ends, or has no room
 	ErrMissingKey   = answerError("missing_key")   // the operation needs a key
 	ErrBadKey       = answerError("bad_key")       // the key is malformed, or too short
 	ErrMissingOwner = answerError("missing_owner") // nobody can tell whose key it is
 	ErrTooLarge     = answerError("too_large")     // the request is over its limit
 	ErrLimited      = answerError("limited")       // the owner of the key is over a limit
 
-	// ErrIndeterminate is no answer: the door is gone. The handler ran, and whether its outcome is
-	// stored is not known. Ask again, with the same key.
+	// ErrIndeterminate is no answer: the door is gone, does not know the attempt any more, or had no room
+	// for its END. The handler ran, and whether its outcome is stored is not known. Ask again, with the
+	// same key.
 	ErrIndeterminate = answerError("indeterminate")
 )
 

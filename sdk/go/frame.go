@@ -22,6 +22,7 @@ const (
 const (
 	headSize = 13               // length, kind, op, meta_len
 	bodyMax  = 16 << 20         // of an outcome
+	metaMax  = 1<<20 - 8<<10    // of what the door takes: 1 MiB, with room for the ticket of a RESUME
 	frameMax = 17 << 20         // by the length field, until WELCOME says otherwise
 	readMax  = frameMax + 1<<20 // what is read; more is no frame
 )
@@ -40,6 +41,9 @@ func newFrame(kind uint8, op uint32, v any, body []byte) (frame, error) {
 }
 
 func (f *frame) length() int { return headSize - 4 + len(f.meta) + len(f.body) }
+
+// fits reports whether the door takes a frame. One that it does not take ends the connection.
+func (f *frame) fits(limit int) bool { return len(f.meta) <= metaMax && f.length() <= limit }
 
 // head returns the bytes of a frame that stand before its body.
 func (f *frame) head() []byte {

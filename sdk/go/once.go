@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-const errorMax = 64 << 10 // bytes of an error that are kept
+const errorMax = 16 << 10 // characters of an error that are kept
 
 // OpKey names an operation.
 type OpKey struct{ Scope, Key string }
@@ -155,9 +155,9 @@ func Step[T any](ctx context.Context, op *Op, name string, fn func(context.Conte
 }
 
 func do[T any](ctx context.Context, d *Door, r *Request, fn func(context.Context, *Op) (T, error),
-	options []Option) (T, error) {
-	var result, none T
-	var failed error
+	options []Option) (result T, failed error) {
+	var none T
+	var end End
 	for _, option := range options {
 		option(r)
 	}
@@ -165,12 +165,16 @@ func do[T any](ctx context.Context, d *Door, r *Request, fn func(context.Context
 		return none, errors.New("hapax: no key: an operation without one would run unprotected")
 	}
 	op, answer, err := d.Begin(ctx, r)
+	defer func() {
+		if op != nil && !op.ended { // its handler, its hook or its result's encoding panicked; the panic goes on
+			op.End(end)
+		}
+	}()
 	for op != nil {
-		var end End
-		if op.Reconcile() {
+		if end = panicked[op.run.kind]; op.Reconcile() {
 			end = ask(ctx, op, r.hook)
 		} else {
-			result, end, failed = run(ctx, op, fn)
+			result, failed = run(ctx, op, fn, &end)
 		}
 		op, answer, err = op.End(end)
 	}
@@ -188,23 +192,23 @@ func do[T any](ctx context.Context, d *Door, r *Request, fn func(context.Context
 	return decode[T](answer)
 }
 
-// run runs a handler. If the handler panics, the attempt has failed, and the panic goes on.
-func run[T any](ctx context.Context, op *Op, fn func(context.Context, *Op) (T, error)) (value T, end End, err error) {
-	classed, returned := classError{}, false
-	defer func() {
-		if !returned {
-			op.End(failure(ctx, op, errors.New("the handler panicked")))
-		}
-	}()
+// panicked is what END says of a handler, or a hook, that panicked: it has failed; nobody can tell.
+var panicked = map[uint8]End{
+	kindRun: outcome("failed", 500, "text/plain", []byte("the handler panicked")), kindReconcile: {Class: "unknown"},
+}
+
+// run sets end, also for the case that it panics: once fn has returned nobody can tell.
+func run[T any](ctx context.Context, op *Op, fn func(context.Context, *Op) (T, error), end *End) (value T, err error) {
+	classed := classError{}
 	ctx, cancel := op.Context(ctx)
 	defer cancel()
-	if value, err = fn(ctx, op); err == nil {
-		end, err = success(value)
-	} else if end = failure(ctx, op, err); errors.As(err, &classed) && classed.class == "not_run" {
+	value, err = fn(ctx, op)
+	if *end = panicked[kindReconcile]; err == nil {
+		*end, err = success(value)
+	} else if *end = failure(ctx, op, err); errors.As(err, &classed) && classed.class == "not_run" {
 		err = spentError{err} // it was said of this call, and not of one whose handler passes it on
 	}
-	returned = true
-	return value, end, err
+	return value, err
 }
 
 func ask(ctx context.Context, op *Op, hook func(context.Context, *Op) (any, bool, error)) (end End) {
@@ -241,11 +245,7 @@ func failure(ctx context.Context, op *Op, err error) End {
 	} else if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		class = "unknown"
 	}
-	text := []byte(err.Error())
-	if len(text) > errorMax {
-		text = text[:errorMax]
-	}
-	return outcome(class, 500, "text/plain", text)
+	return outcome(class, 500, "text/plain", []byte(fmt.Sprintf("%.*s", errorMax, err.Error())))
 }
 
 // decode reads a stored result.

@@ -129,11 +129,10 @@ func (o *Op) Context(parent context.Context) (context.Context, context.CancelFun
 // returns an Answer: nothing is to be run. Or an error: nothing ran; ErrStoreDown where there is no
 // door, the context's own where ctx ended before. The request is the Door's until then.
 func (d *Door) Begin(ctx context.Context, r *Request) (*Op, *Answer, error) {
-	if r.err == nil {
-		r.err = ctx.Err()
-	}
-	if r.err != nil {
-		return nil, nil, r.err
+	for _, err := range []error{r.err, ctx.Err()} {
+		if err != nil {
+			return nil, nil, err
+		}
 	}
 	c := &call{door: d, request: r, news: make(chan news, 4)}
 	if err := c.ask(); err != nil {
@@ -171,8 +170,8 @@ func (c *call) ask() error {
 	defer d.mu.Unlock()
 	if d.closed {
 		return errClosed
-	} else if f.length() > d.limit {
-		return fmt.Errorf("a request of %d bytes is over %d", f.length(), d.limit)
+	} else if !f.fits(d.limit) {
+		return fmt.Errorf("a request of %d bytes is over %d, or its members are too long", f.length(), d.limit)
 	}
 	for d.last++; d.last == 0 || d.calls[d.last] != nil; d.last++ {
 	}
@@ -211,17 +210,15 @@ type End struct {
 // for Begin: an Op where the handler is to run after the reconcile hook. ErrIndeterminate: the door
 // is gone, and whether the outcome was stored is not known; ask again with the same key.
 func (o *Op) End(end End) (*Op, *Answer, error) {
-	c := o.call
-	d := c.door
+	c, d := o.call, o.call.door
 	if len(end.Body) > bodyMax {
 		end.Body, end.Kept = nil, new(bool)
 	}
 	f, _ := newFrame(kindEnd, 0, end, end.Body)
 	var over error
 	d.mu.Lock()
-	if f.length() > d.limit {
-		over = fmt.Errorf("hapax: an outcome of %d bytes is over %d", f.length(), d.limit)
-		f = unknown
+	if !f.fits(d.limit) {
+		over, f = fmt.Errorf("hapax: an outcome of %d bytes is over %d, or its headers are too long", f.length(), d.limit), unknown
 	}
 	if o.ended {
 		d.mu.Unlock()

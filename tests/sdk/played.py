@@ -6,7 +6,7 @@ import struct
 import threading
 
 HEAD = struct.Struct(">IBII")
-RECONCILE, CANCEL = 6, 11
+BEGIN, RECONCILE, CANCEL, FAULT = 3, 6, 11, 12
 NEW = {"future": {"list": [1, None, {"deep": True}]}, "vendor.member": "x" * 300, "again_and_again": None}
 
 
@@ -82,6 +82,21 @@ class Crossing:
                 self.cancelled.set()
 
 
+class Ending:
+    """A door that ends: it takes no BEGIN."""
+
+    def __call__(self, connection, to):
+        plain(connection, to)
+
+    def back(self, connection, to):
+        while True:
+            kind, op, meta, body = read(connection)
+            if kind == BEGIN:
+                say(connection, FAULT, op, {"error": "unavailable", "text": "the door ends", "kind": kind})
+            else:
+                say(to, kind, op, meta, body)
+
+
 class Between:
     """Listens at `path`, and hands on to the door at `door` and back, changed by `how`."""
 
@@ -113,4 +128,4 @@ class Between:
         self.listener.close()
 
 
-HOW = {"newer": lambda: newer, "bytes": lambda: by_bytes, "crossing": Crossing}
+HOW = {"newer": lambda: newer, "bytes": lambda: by_bytes, "crossing": Crossing, "ending": Ending}

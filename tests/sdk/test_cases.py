@@ -15,7 +15,7 @@ from played import HOW, Between
 
 CASES = [case for path in sorted((ROOT / "sdk/cases").glob("*.json")) for case in json.loads(path.read_text())]
 DRIVERS = sorted(path.name for path in (ROOT / "tests/sdk/drivers").iterdir() if os.access(path, os.X_OK))
-CANNOT = {"cancel": ["python"]}  # what a case needs, and whose SDK has it not
+CANNOT = {"cancel": ["python"], "break": ["node", "python"]}  # what a case needs, and whose SDK has it not
 SCOPE = "cases"
 numbers = itertools.count(1)
 
@@ -65,6 +65,7 @@ def play(case, bench):
     before, saved = f"{next(numbers)}-", {}
 
     def unique(key):
+        key = "k" * key["size"] if isinstance(key, dict) else key
         if not key or "{}" in key:
             return key.replace("{}", before)
         return (before + key)[:max(255, len(key))]

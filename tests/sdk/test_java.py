@@ -15,6 +15,8 @@ import pytest
 
 import pg
 from conftest import PATIENCE, ROOT, Command, wait_until
+from doors import Door, Store
+from played import HOW, Between
 from test_go import Api
 
 JVM = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
@@ -37,7 +39,7 @@ def made(tmp_path_factory):
     assert done.returncode == 0, done.stdout + done.stderr
     (into / "tests").mkdir()
     path = f"{into}/jars/*:{spring()}/*:/usr/share/java/postgresql.jar:{into}/tests"
-    programs = [ROOT / f"tests/sdk/java/{name}.java" for name in ("Checks", "Complete", "Servlets", "Shop")]
+    programs = [ROOT / f"tests/sdk/java/{name}.java" for name in ("Checks", "Complete", "Played", "Servlets", "Shop")]
     words = ["javac", *(f"-J{word}" for word in JVM[1:]), "-parameters", "-proc:none", "-Werror", "-cp", path,
              "-Xlint:all,-classfile,-processing", "-d", into / "tests", *programs]
     subprocess.run(words, check=True, timeout=PATIENCE)
@@ -63,12 +65,21 @@ def command(tmp_path_factory):
         process.communicate()
 
 
+def all_is_as_it_should_be(made, program, **hashed):
+    said = [f"-D{name}={hashlib.sha256(text).hexdigest()}" for name, text in hashed.items()]
+    done = subprocess.run([*JVM, *said, "-cp", made, program], capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stdout) == (0, "all as it should be\n"), done.stdout + done.stderr
+
+
 def test_without_a_door(made):
     """JSON, attempts, keys of steps, the client and its problems (Checks.java says each claim)."""
-    long_key = hashlib.sha256(b"k" * 250 + b":abcde").hexdigest()
-    done = subprocess.run([*JVM, f"-Dlong.key={long_key}", "-cp", made, "Checks"], capture_output=True, text=True,
-                          timeout=PATIENCE)
-    assert (done.returncode, done.stdout) == (0, "all as it should be\n"), done.stdout + done.stderr
+    all_is_as_it_should_be(made, "Checks", **{"long.key": b"k" * 250 + b":abcde", "key.128": b"\0\x80:debit",
+                                              "key.129": b"\0\x81:debit"})
+
+
+def test_with_a_played_door(made):
+    """What is over a limit, refused or broken ends its own call, and says whether anything ran (Played.java)."""
+    all_is_as_it_should_be(made, "Played")
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +158,21 @@ def test_no_hook_for_requests(api):
     """An option with a reconcile hook is refused, and nothing runs."""
     answer = api("/odd/flushed", {}, Idempotency_Key="hook", X_Asks="1")
     assert (answer.status, answer.headers["Idempotency-Replayed"]) == (500, None) and b"first" not in answer.bytes
+
+
+@pytest.mark.ci
+def test_a_door_that_ends(made, command, folder):
+    """It takes no request: 503 with Retry-After, and nothing runs."""
+    door = Door(Store("memory", folder), folder)
+    between = Between(folder / "between.sock", door.socket, HOW["ending"]())
+    try:
+        api = Api(command, *shop(made, **{"hapax.filter.url-patterns": "/payments",
+                                          "hapax.address": f"unix:{folder}/between.sock"}))
+        answer = api("/payments", {"amount": 5}, Idempotency_Key="k")
+        assert (answer.status, answer.problem, answer.headers["Retry-After"]) == (503, "store-unavailable", "1")
+    finally:
+        between.close()
+        door.close()
 
 
 def test_a_response_that_the_door_refuses(api):

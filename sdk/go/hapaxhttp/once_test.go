@@ -16,8 +16,8 @@ import (
 	"hapax.example/hapax"
 )
 
-// dying plays a door that tells one operation to run, and is gone once the handler calls what is returned.
-func dying(t *testing.T) (door *hapax.Door, die func()) {
+// dying plays a door that answers one BEGIN with a frame of this kind, and is gone once what is returned is called.
+func dying(t *testing.T, kind byte, meta string) (door *hapax.Door, die func()) {
 	t.Helper()
 	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
@@ -32,7 +32,7 @@ func dying(t *testing.T) (door *hapax.Door, die func()) {
 		for _, says := range []struct {
 			kind, op byte
 			meta     string
-		}{{2, 0, `{"version":1,"beat_ms":60000}`}, {5, 1, `{"attempt":1,"fence":1,"ticket":"T"}`}} {
+		}{{2, 0, `{"version":1,"beat_ms":60000}`}, {kind, 1, meta}} {
 			var length uint32 // of the frame that is answered
 			_ = binary.Read(conn, binary.BigEndian, &length)
 			_, _ = io.CopyN(io.Discard, conn, int64(length))
@@ -51,7 +51,7 @@ func dying(t *testing.T) (door *hapax.Door, die func()) {
 
 // Where the door dies behind a handler nobody is told that nothing ran. Where there is no door nothing runs.
 func TestADoorThatDies(t *testing.T) {
-	door, die := dying(t)
+	door, die := dying(t, 5, `{"attempt":1,"fence":1,"ticket":"T"}`)
 	ran := 0
 	handler := Once(door)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ran++
@@ -70,5 +70,18 @@ func TestADoorThatDies(t *testing.T) {
 			response.Header.Get("Retry-After") != "1" || ran != 1 {
 			t.Errorf("%d %v, after %d runs", response.StatusCode, problem, ran)
 		}
+	}
+}
+
+// A door that ends runs nothing: the client may ask again.
+func TestADoorThatEnds(t *testing.T) {
+	door, die := dying(t, 12, `{"error":"unavailable","text":"the door ends","kind":3}`)
+	defer die()
+	recorder := httptest.NewRecorder()
+	Once(door)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it runs") })).
+		ServeHTTP(recorder, httptest.NewRequest("POST", "/payments", nil))
+	response := recorder.Result()
+	if problem := ProblemOf(response); problem == nil || response.StatusCode != 503 || problem.Code != "store-unavailable" {
+		t.Error(response.StatusCode, problem)
 	}
 }

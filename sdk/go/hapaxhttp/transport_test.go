@@ -189,6 +189,10 @@ func TestStepKeys(t *testing.T) {
 	if key, err := long.StepKey("abcde"); !strings.HasPrefix(key, "sha256-") || len(key) != 71 || err != nil {
 		t.Error(key, err)
 	}
+	other := AttemptOf(http.Header{"Hapax-Key": {"%00%81"}})
+	if key, err := other.StepKey("debit"); key != "\x00\x81:debit" || err != nil {
+		t.Errorf("%q, %v", key, err)
+	}
 	for _, step := range []string{"", "a:b", strings.Repeat("s", 65)} {
 		if _, err := a.StepKey(step); err == nil {
 			t.Error(step)

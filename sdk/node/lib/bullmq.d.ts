@@ -18,10 +18,10 @@ export type ProcessorOptions<J> = {
 
 /**
  * A processor for a Worker of BullMQ: runs the handler once for each job's key, and gives repeats
- * its result. A retry is moved to `delayed` for as long as the door says, and uses up no attempt of
- * BullMQ's: without `attemptsMax` there is no end to them. What is dead or parked fails for good,
- * with `dead:` or `park:` in its reason. A Refused or an UnrecoverableError of the handler makes a
- * job dead.
+ * its result. A retry is moved to `delayed` for as long as the door says, or for a second where there
+ * is no door, and uses up no attempt of BullMQ's: without `attemptsMax` there is no end to them. What
+ * is dead or parked fails for good, with `dead:` or `park:` in its reason. A Refused or an
+ * UnrecoverableError of the handler makes a job dead.
  */
 export function idempotent<J = any, T = any>(
   hapax: Hapax,

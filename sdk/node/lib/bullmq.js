@@ -2,7 +2,9 @@
 // BullMQ: a processor that runs each job's operation once. bullmq.d.ts is the manual.
 'use strict';
 
-const { Refused } = require('./errors.js');
+const { Refused, StoreDown } = require('./errors.js');
+
+const AGAIN_MS = 1000; // to another try of a job whose door is away
 
 function idempotent(hapax, options, handler) {
   return async function processor(job, token, signal) {
@@ -20,6 +22,9 @@ function idempotent(hapax, options, handler) {
         if (!(error instanceof UnrecoverableError)) throw error;
         throw new Refused(error.message, { cause: error });
       }
+    }).catch((error) => { // nothing ran
+      if (!(error instanceof StoreDown)) throw error;
+      return { do: 'retry', afterMs: AGAIN_MS, error };
     });
     if (told.do === 'ack') return told.value;
     if (told.do === 'retry') {

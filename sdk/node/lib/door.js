@@ -12,6 +12,7 @@ const { version } = require('../package.json');
 
 const AGAIN_MS = 50; // between two attempts to connect
 const READ_SIZE = 64 << 10;
+const UNKNOWN = { text: '{"class":"unknown"}', body: EMPTY }; // of END
 // The connection and its beat outlive the call that begins them. In that call's async context they would keep what
 // AsyncLocalStorage has there.
 const NOBODYS = new AsyncResource('HapaxDoor');
@@ -34,8 +35,8 @@ function newNonce() {
 
 /**
  * One operation or step. `hooks.run(told, call)` and `hooks.reconcile(told, call)` get the members of
- * RUN and RECONCILE, never reject, and give {meta, body} for END. They run in the async context of the
- * call (AsyncLocalStorage), not in that of the call that opened the connection.
+ * RUN and RECONCILE, and give {meta, body} for END; where one rejects that is `unknown`. They run in the async
+ * context of the call (AsyncLocalStorage), not in that of the call that opened the connection.
  */
 class Call extends AsyncResource {
   #lost;
@@ -55,7 +56,7 @@ class Call extends AsyncResource {
     this.told = undefined; // the members of the last RUN or RECONCILE
     this.end = undefined; // what END says, once the hook has ended: {text, body}
     this.over = undefined; // why this call will get no ANSWER, once its hook has ended
-    this.cancelled = undefined; // the reason, in an object
+    this.cancelled = undefined; // what its caller gets in place of the ANSWER, in an object
     this.alone = false; // unprotected, and its connection is gone: nothing waits for its END
     this.resolve = this.reject = undefined;
     this.answer = new Promise((resolve, reject) => {
@@ -104,7 +105,7 @@ class Door {
     }
     const call = new Call(meta, body, hooks, more);
     if (!fits(call.text, body)) {
-      throw new TooLarge(`the request is over ${FRAME_MAX} bytes, or its members over 1 MiB`);
+      throw new TooLarge(`the request is over ${FRAME_MAX} bytes, or its members are too long`);
     }
     this.#put(call);
     if (signal) {
@@ -373,8 +374,16 @@ class Door {
 
   #fault(call, meta) {
     const fault = faultOf(meta);
-    if (meta.kind === KIND.RESUME) this.#leave(call, fault);
-    else if (meta.kind === KIND.BEGIN || meta.kind === KIND.END) this.#conclude(call, undefined, fault);
+    const { kind, error } = meta;
+    const passes = error === 'unavailable' || error === 'nomem'; // the door ends, or has no room
+    if (kind === KIND.RESUME || (passes && call.told)) {
+      this.#leave(call, fault);
+    } else if (kind === KIND.BEGIN && passes) {
+      const text = `${fault.message}; nothing ran`;
+      this.#conclude(call, undefined, new StoreDown(text, { cause: fault, code: 'store_down', error }));
+    } else if (kind === KIND.BEGIN || kind === KIND.END) {
+      this.#conclude(call, undefined, fault);
+    }
   }
 
   async #run(call, kind, told) {
@@ -384,12 +393,15 @@ class Door {
     const hook = kind === KIND.RUN ? call.hooks.run : call.hooks.reconcile;
     // Where the call was given up. An earlier attempt, of which RECONCILE asks, may have had its effect.
     let end = { meta: { class: kind === KIND.RUN ? 'not_run' : 'unknown' } };
-    if (!call.cancelled) end = await call.runInAsyncScope(hook, call.hooks, told, call);
-    // A body over every limit is not kept: its caller gets it, and repeats get Gone.
-    if (end.body?.length > OUTCOME_MAX) end = { meta: { ...end.meta, body_kept: false } };
-    call.end = { text: JSON.stringify(end.meta), body: end.body ?? EMPTY };
-    if (!fits(call.end.text, call.end.body)) {
-      call.end = { text: '{"class":"unknown"}', body: EMPTY };
+    try {
+      if (!call.cancelled) end = await call.runInAsyncScope(hook, call.hooks, told, call);
+      // A body over every limit is not kept: its caller gets it, and repeats get Gone.
+      if (end.body?.length > OUTCOME_MAX) end = { meta: { ...end.meta, body_kept: false } };
+      call.end = { text: JSON.stringify(end.meta), body: end.body ?? EMPTY };
+      if (!fits(call.end.text, call.end.body)) call.end = UNKNOWN;
+    } catch (error) { // it may have run, and how it ended cannot be said
+      call.cancelled = { reason: error };
+      call.end = UNKNOWN;
     }
     this.#ended(call);
   }

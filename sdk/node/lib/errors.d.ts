@@ -45,7 +45,7 @@ export class BadKey extends HapaxError {}
 export class TooLarge extends HapaxError {}
 /** The owner of the key is over a limit. Nothing ran. */
 export class Limited extends HapaxError {}
-/** The store, or the door, cannot be reached. Nothing ran. */
+/** The store, or the door, cannot be reached, ends, or has no room. Nothing ran. */
 export class StoreDown extends HapaxError {}
 /** The service behind a gate gave no whole response; it may have had its effect. Client side alone. */
 export class Upstream extends HapaxError {}

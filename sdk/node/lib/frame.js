@@ -9,7 +9,7 @@ const KIND = {
 };
 const HEAD = 13; // length, kind, op, meta_len
 const FRAME_MAX = 17 << 20; // by its length field, of which the first 4 bytes are no part
-const META_MAX = 1 << 20;
+const META_MAX = (1 << 20) - (8 << 10); // of what the door takes: 1 MiB, with room for the ticket of a RESUME
 const SHARED = 64 << 10; // of a buffer for frames
 const COPIED = 8 << 10; // of a body that is copied into it
 const OUTCOME_MAX = 16 << 20; // of an outcome's body

@@ -135,11 +135,15 @@ function errorEnd(error, op) {
   const how = classOf(error, op);
   if (how !== 'failed') return { meta: { class: how } };
   const { name, message, code } = error instanceof Error ? error : { name: 'Error', message: String(error) };
+  const says = String(message ?? ''); // some libraries leave null or an object there
   const headers = [['Content-Type', 'text/plain']];
-  const more = JSON.stringify({ name, code });
-  if (/^[\x20-\x7e]{1,1000}$/.test(more)) headers.push([ERROR, more]);
-  const meta = error instanceof Refused ? { refuse: message } : { class: 'failed' };
-  return { meta: { ...meta, status: 500, headers }, body: Buffer.from(message) };
+  try {
+    const more = JSON.stringify({ name, code });
+    if (/^[\x20-\x7e]{1,1000}$/.test(more)) headers.push([ERROR, more]);
+  } catch { // a code without a form in JSON is not kept
+  }
+  const meta = error instanceof Refused ? { refuse: says } : { class: 'failed' };
+  return { meta: { ...meta, status: 500, headers }, body: Buffer.from(says) };
 }
 
 // The error that an outcome is, or undefined.
@@ -230,7 +234,7 @@ class Hapax {
   }
 
   async run(options, handler) {
-    if ((options.key ?? '') === '' && options.policy?.key === undefined) {
+    if ((options.key ?? '').length === 0 && options.policy?.key === undefined) {
       throw new TypeError('no key: an operation without one would run unprotected');
     }
     const [print, body] = fingerprintOf(options.fingerprint);

@@ -19,6 +19,7 @@ import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
+import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -43,6 +44,12 @@ class Checks {
             System.out.println(what + " is " + is + " and not " + wanted);
             failed++;
         }
+    }
+
+    /** Says whether all was the same, and ends the program. */
+    static void end() {
+        System.out.println(failed == 0 ? "all as it should be" : failed + " failed");
+        System.exit(failed == 0 ? 0 : 1);
     }
 
     static byte[] utf8(String text) {
@@ -83,11 +90,11 @@ class Checks {
     // What a gate and a consumer hand on; keys of steps as in C and SQL (hapax_key_derive()).
     static void attempts() {
         Map<String, String> headers = new HashMap<>();
-        same("nothing", Attempt.of(headers::get), new Attempt("", 0, 0, ""));
+        same("nothing", Attempt.of(headers::get).equals(new Attempt("", 0, 0, "")), true);
         headers.putAll(Map.of("Idempotency-Attempt", "2", "Idempotency-Fence", "18446744073709551615", "Idempotency-Token", "t"));
         for (String[] pair : new String[][] {{"k-1", "k-1"}, {"\"k 1\"", "k 1"}, {"\"a\\\"b\\\\\";p=1", "a\"b\\"}}) {
             headers.put("Idempotency-Key", pair[0]);
-            same(pair[0], Attempt.of(headers::get), new Attempt(pair[1], 2, -1, "t"));
+            same(pair[0], Attempt.of(headers::get).equals(new Attempt(pair[1], 2, -1, "t")), true);
         }
         same("a fence", Attempt.of(headers::get).isOlderThan(5), false);
         same("an older fence", new Attempt("k", 1, 4, "").isOlderThan(5), true);
@@ -97,6 +104,13 @@ class Checks {
         Attempt longKey = new Attempt("k".repeat(250), 1, 1, "");
         same("255 bytes", longKey.stepKey("abcd").length(), 255);
         same("256 bytes", longKey.stepKey("abcde"), "sha256-" + System.getProperty("long.key"));
+        for (int last : new int[] {0x80, 0x81}) { // bytes that are no text: each its own key, as in the other languages
+            headers.put("Hapax-Key", "%00%" + Integer.toHexString(last));
+            byte[] step = Attempt.of(headers::get).stepKeyBytes("debit");
+            same("its step", HexFormat.of().formatHex(step), "00" + Integer.toHexString(last) + "3a6465626974");
+            same("its text", Attempt.of(headers::get).stepKey("debit"), "sha256-" + System.getProperty("key." + last));
+            same("its header", Retrying.quoted(step), "\"sha256-" + System.getProperty("key." + last) + "\"");
+        }
         refused("a step with ':'", () -> longKey.stepKey("a:b"));
         refused("a step of no key", () -> new Attempt("", 1, 1, "").stepKey("a"));
         same("a quoted key", Retrying.quoted("a\"b\\"), "\"a\\\"b\\\\\"");
@@ -186,7 +200,6 @@ class Checks {
         json();
         attempts();
         retries();
-        System.out.println(failed == 0 ? "all as it should be" : failed + " failed");
-        System.exit(failed == 0 ? 0 : 1);
+        end();
     }
 }

@@ -113,6 +113,8 @@ class Driver {
         return op -> {
             say("reconcile", id, "attempt", op.attempt());
             Map<String, Object> command = box(id).take();
+            if (command.get("do").equals("break"))
+                throw new AssertionError("broken");
             if (command.get("do").equals("cannot_tell"))
                 throw new Raised("cannot tell");
             return command.get("do").equals("happened") ? Optional.of(result(command)) : Optional.empty();
@@ -139,6 +141,8 @@ class Driver {
         } catch (HapaxException e) {
             Object after = e.retryAfter().map(Duration::toMillis).orElse(null);
             say("end", id, "error", e.answer(), "text", e.getMessage(), "differs", e.differs(), "retry_after_ms", after);
+        } catch (AssertionError e) {
+            say("end", id, "error", "raised", "text", e.getMessage());
         } catch (CancellationException e) {
             say("end", id, "error", "cancelled", "text", e.getMessage());
         } catch (Exception e) {
@@ -171,7 +175,7 @@ class Driver {
     }
 
     public static void main(String[] words) throws Exception {
-        say("ready", "java/0.1.0", "can", List.of("cancel"));
+        say("ready", "java/0.1.0", "can", List.of("cancel", "break"));
         var lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             @SuppressWarnings("unchecked")

@@ -9,6 +9,7 @@ const { afterEach, test: plain } = require('node:test');
 const { setFlagsFromString } = require('node:v8');
 const { runInNewContext } = require('node:vm');
 const sdk = require('../../../sdk/node');
+const bullmq = require('../../../sdk/node/lib/bullmq.js');
 const { idempotent } = require('../../../sdk/node/lib/express.js');
 const { Reader } = require('../../../sdk/node/lib/frame.js');
 const { PlayedDoor, RUN, frameOf } = require('./played_door.js');
@@ -157,6 +158,35 @@ test('a result that cannot be kept', async () => {
   }
 });
 
+// Some libraries leave null or an object in an error's message, or in its code what has no JSON. It has failed as any other.
+test('an error with an odd message or code', async () => {
+  const hx = await played();
+  const circle = {};
+  circle.again = circle;
+  for (const [more, says] of [
+    [{ message: null }, ''], [{ message: undefined }, ''], [{ message: { a: 1 } }, '[object Object]'], [{ code: 10n }, 'x'],
+    [{ code: circle }, 'x'],
+  ]) {
+    const error = Object.assign(new Error('x'), more);
+    const thrown = assert.rejects(hx.run({ key: 'k' }, () => { throw error; }), (e) => e === error);
+    const { end } = await first();
+    assert.deepEqual([end.meta.class, end.body.toString()], ['failed', says]);
+    await thrown;
+  }
+});
+
+// What has no text at all leaves its outcome unknown, and its caller gets an error; the process lives on.
+test('an error that cannot be told', async () => {
+  const hx = await played();
+  const thrown = assert.rejects(hx.run({ key: 'k' }, () => { throw Object.create(null); }), TypeError);
+  const { end } = await first();
+  assert.deepEqual(end.meta, { class: 'unknown' });
+  await thrown;
+  const given = hx.run({ key: 'k' }, () => 1);
+  await first();
+  assert.equal(await given, 1);
+});
+
 // A stored failure is thrown again to repeats (on_failed=replay).
 test('a failure is replayed as one', async () => {
   const hx = await played();
@@ -218,6 +248,57 @@ test('a FAULT for a BEGIN', async () => {
   await first();
   assert.equal(await given, 1);
   assert.equal(door.connections, 1);
+});
+
+/** Plays a door that ends, or has no room. */
+async function refuse(error) {
+  const { op } = await door.heard('BEGIN');
+  door.say('FAULT', op, { error, text: 'no', kind: 3 });
+}
+
+// A door that ends, or has no room, ran nothing: the caller may ask again.
+for (const error of ['unavailable', 'nomem']) {
+  test(`a FAULT ${error} for a BEGIN`, async () => {
+    const hx = await played();
+    const seen = assert.rejects(hx.run({ key: 'k' }, () => assert.fail()), { name: 'StoreDown', code: 'store_down', error });
+    await refuse(error);
+    await seen;
+  });
+}
+
+// A middleware says so to its client.
+test('a request to a door that ends', async () => {
+  const guard = idempotent(await played(), {});
+  const server = http.createServer((req, res) => guard(req, res, (error) => res.writeHead(500).end(String(error))));
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const asked = fetch(`http://127.0.0.1:${server.address().port}/`, { method: 'POST', headers: { 'Idempotency-Key': 'k' } });
+  await refuse('unavailable');
+  const response = await asked;
+  assert.deepEqual([response.status, response.headers.get('retry-after')], [503, '1']);
+  assert.match((await response.json()).type, /:store-unavailable$/);
+  await new Promise((resolve) => server.close(resolve));
+});
+
+// A job is tried again, and uses up none of its attempts.
+test('a job at a door that ends', async () => {
+  const processor = bullmq.idempotent(await played(), {}, () => assert.fail());
+  const delayed = [];
+  const job = { id: 'k', name: 'pay', queueName: 'jobs', data: {}, moveToDelayed: async (...words) => delayed.push(words) };
+  const seen = assert.rejects(processor(job, 'token'), { name: 'DelayedError' });
+  await refuse('unavailable');
+  await seen;
+  assert.deepEqual([delayed.length, delayed[0][1]], [1, 'token']);
+});
+
+// Of a handler that ran such a door does not say that nothing ran.
+test('a door that has no room for an END', async () => {
+  const hx = await played();
+  const seen = assert.rejects(hx.run({ key: 'k' }, () => 1), { name: 'Indeterminate' });
+  const { op } = await door.heard('BEGIN');
+  door.say('RUN', op, RUN);
+  await door.heard('END');
+  door.say('FAULT', op, { error: 'nomem', text: 'out of memory', kind: 7 });
+  await seen;
 });
 
 // Members and kinds of a newer door are ignored.
@@ -662,6 +743,7 @@ test('a request whose handler gives no response', async () => {
     [async () => ({ error: undefined }), { class: 'unknown' }],
     [async () => ({ status: 200, headers: [null], body: Buffer.alloc(0) }), { class: 'unknown' }],
     [async () => undefined, { class: 'unknown' }],
+    [async () => ({ status: 200n, headers: [], body: Buffer.alloc(0) }), { class: 'unknown' }],
   ]) {
     const seen = assert.rejects(hx.http({ key: 'k', request: { method: 'POST', uri: '/', headers: [] } }, handler));
     const { end } = await first();
@@ -731,7 +813,9 @@ test('a result over every limit', async () => {
 // A key that is missing by a mistake does not run unprotected.
 test('no key', async () => {
   const hx = await played();
-  for (const key of [undefined, null, '']) await assert.rejects(hx.run({ key }, () => assert.fail()), TypeError);
+  for (const key of [undefined, null, '', Buffer.alloc(0), new Uint8Array(0)]) {
+    await assert.rejects(hx.run({ key }, () => assert.fail()), TypeError);
+  }
 });
 
 // close() waits for what is in hand, and takes no more.

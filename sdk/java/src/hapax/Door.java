@@ -80,8 +80,8 @@ final class Door {
         Frame frame = Frame.of(Frame.BEGIN, 0, request.members, request.body);
         if (closed)
             throw new IllegalStateException("hapax: the door was closed by the program");
-        if (frame.length() > lengthMax)
-            throw new IllegalArgumentException("hapax: a request of " + frame.length() + " bytes is over " + lengthMax);
+        if (!frame.fits(lengthMax))
+            throw new IllegalArgumentException("hapax: a request of over " + lengthMax + " bytes, or of too long members");
         do
             last++;
         while (last == 0 || calls.containsKey(last));
@@ -100,9 +100,9 @@ final class Door {
         return call;
     }
 
-    /** Sends END, unless the op is over. Returns false, and sends that the outcome is unknown, where the frame is too long. */
+    /** Sends END, unless the op is over. Returns false, and sends that the outcome is unknown, where END is too long. */
     synchronized boolean end(Call call, Frame end) {
-        boolean fits = end.length() <= lengthMax;
+        boolean fits = end.fits(lengthMax);
         if (call.state == State.RUNNING)
             sendEnd(call, fits ? end : UNKNOWN);
         return fits;
@@ -330,6 +330,18 @@ final class Door {
         call.news.add(new News(frame, error));
     }
 
+    /**
+     * Ends a call by what a FAULT says. What was not told to run did not run: where the door is away, ends or has no room it may
+     * be asked for again. Of what was told nobody knows, unless its END is at fault.
+     */
+    private void refuse(Call call, Map<String, ?> said) {
+        boolean passes = "unavailable".equals(said.get("error")) || "nomem".equals(said.get("error"));
+        boolean known = call.state == State.ASKED || !passes && Long.valueOf(Frame.END).equals(said.get("kind"));
+        String error = !known ? "indeterminate" : passes ? "store_down" : (String) said.get("error");
+        call.lose();
+        finish(call, null, new HapaxException(error, (String) said.get("text"), null));
+    }
+
     /** Tells a new connection of the calls in hand, then of ends: the door would end an operation whose steps it does not know. */
     private void resume() {
         for (Call call : calls.values())
@@ -341,13 +353,11 @@ final class Door {
 
     /** Ends all calls, for there is no door. */
     private synchronized void fail(String why) {
-        for (Call call : new ArrayList<>(calls.values())) {
-            call.lose();
-            finish(call, null, new HapaxException(call.state == State.ASKED ? "store_down" : "indeterminate", why, null));
-        }
+        for (Call call : new ArrayList<>(calls.values()))
+            refuse(call, Map.of("error", "unavailable", "text", why));
     }
 
-    /** Gives a frame to its call. Returns null, or why door and client do not understand each other. */
+    /** Gives a frame to its call, unless its kind is of a newer door. Returns null, or why the two do not understand each other. */
     private synchronized String take(Frame frame) {
         Call call = calls.get(frame.op());
         Map<String, Object> said = frame.kind() == Frame.ANSWER ? Map.of() : frame.members(); // its caller reads that
@@ -370,12 +380,9 @@ final class Door {
             case Frame.LOST -> call.lose();
             case Frame.ANSWER -> finish(call, frame, null);
             case Frame.FAULT -> {
-                if (said.get("kind") instanceof Long of && (of == Frame.BEAT || of == Frame.CANCEL))
-                    break;
-                call.lose();
-                finish(call, null, new HapaxException((String) said.get("error"), (String) said.get("text"), null));
+                if (!(said.get("kind") instanceof Long of && (of == Frame.BEAT || of == Frame.CANCEL)))
+                    refuse(call, said);
             }
-            default -> { } // of a newer door
         }
         return null;
     }

@@ -33,6 +33,11 @@ record Frame(int kind, int op, byte[] meta, byte[] body) {
         return HEAD - 4 + meta.length + body.length;
     }
 
+    /** Whether the door takes the frame: meta is up to 1 MiB, with room for the ticket of a RESUME. Otherwise it hangs up. */
+    boolean fits(int lengthMax) {
+        return length() <= lengthMax && meta.length <= (1 << 20) - (8 << 10);
+    }
+
     /** All bytes of the frame, in two buffers. */
     ByteBuffer[] buffers() {
         ByteBuffer head = ByteBuffer.allocate(HEAD + meta.length);

@@ -144,23 +144,20 @@ public final class Hapax implements AutoCloseable {
     private <T> Ended<T> run(Op op, Handler<T, ?> handler) {
         T value = null;
         boolean ran = false;
-        byte[] body = null;
-        Throwable thrown = null;
+        byte[] body;
         try {
             value = op.<T, Exception, Exception>running(() -> handler.run(op));
             ran = true; // the effect has happened, also where its result cannot be kept
             body = encode(value);
-        } catch (Throwable e) {
-            thrown = e;
+        } catch (Throwable thrown) {
+            String how = ran || thrown instanceof UnknownResult || thrown instanceof InterruptedException ? "unknown"
+                    : thrown instanceof Refused ? "refuse"
+                    : thrown instanceof NotRun no && !no.counted.getAndSet(true) && !op.call.stepped ? "not_run" : "failed";
+            String text = String.valueOf(thrown.getMessage());
+            body = text.substring(0, Math.min(text.length(), ERROR_MAX)).getBytes(StandardCharsets.UTF_8);
+            return new Ended<>(null, thrown, end(op, how, 500, "text/plain", body));
         }
-        if (thrown == null)
-            return new Ended<>(value, null, end(op, value, body));
-        String how = ran || thrown instanceof UnknownResult || thrown instanceof InterruptedException ? "unknown"
-                : thrown instanceof Refused ? "refuse"
-                : thrown instanceof NotRun no && !no.counted.getAndSet(true) && !op.call.stepped ? "not_run" : "failed";
-        String text = String.valueOf(thrown.getMessage());
-        body = text.substring(0, Math.min(text.length(), ERROR_MAX)).getBytes(StandardCharsets.UTF_8);
-        return new Ended<>(null, thrown, end(op, how, 500, "text/plain", body));
+        return new Ended<>(value, null, end(op, value, body));
     }
 
     private static Op.Turn end(Op op, String how, int status, String type, byte[] body) {
@@ -178,8 +175,9 @@ public final class Hapax implements AutoCloseable {
         try {
             result = reconciler.ask(op);
             body = result.isPresent() ? encode(result.get()) : null;
-        } catch (Exception e) {
-            return op.end("unknown", 0, List.of(), null);
+        } catch (Throwable e) {
+            Op.Turn turn = op.end("unknown", 0, List.of(), null);
+            return e instanceof Error ? Hapax.<Op.Turn, RuntimeException>rethrow(e) : turn;
         }
         return body == null ? op.end("not_run", 0, List.of(), null) : end(op, result.get(), body);
     }

@@ -12,8 +12,9 @@ import java.util.Optional;
  * <li>"in_flight": another attempt runs. Ask again, with the same key.
  * <li>"unknown": an earlier attempt's result is not known; nothing ran.
  * <li>"mismatch": the key was used for another request, or by another caller ({@link #differs}).
- * <li>"store_down": the store, or the door, cannot be reached; nothing ran.
- * <li>"indeterminate": the door is gone. The handler ran, and whether its outcome is stored is not known. Ask again.
+ * <li>"store_down": the store, or the door, cannot be reached, ends, or has no room; nothing ran.
+ * <li>"indeterminate": the door is gone, does not know the attempt any more, or had no room for its END. The handler
+ * ran, and whether its outcome is stored is not known. Ask again.
  * <li>"expired": the key's time is over (policies tombstone, key_expires); nothing ran now.
  * <li>"failed", "gone", "missing_owner", …: as in docs/door.md; "invalid": a request that is none.
  * </ul>
@@ -35,8 +36,8 @@ public final class HapaxException extends RuntimeException {
             text = new String(answer.body(), StandardCharsets.UTF_8);
         if (!answer.text("differs").isEmpty())
             text = "another " + answer.text("differs") + (text.isEmpty() ? "" : ": " + text);
-        String name = answer.answer().equals("replay") ? "failed" : answer.answer(); // under on_failed=replay
-        return new HapaxException(name, text, answer);
+        // under on_failed=replay
+        return new HapaxException(answer.answer().equals("replay") ? "failed" : answer.answer(), text, answer);
     }
 
     public String answer() {

@@ -23,7 +23,10 @@ public final class Op {
         this.reconcile = frame.kind() == Frame.RECONCILE;
     }
 
-    /** The key to hand to the next service as its idempotency key: the operation's own, in a step KEY:step. "": none. */
+    /**
+     * The key to hand to the next service as its idempotency key: the operation's own, in a step KEY:step. "": none. What of
+     * it is no UTF-8 is U+FFFD: hand on the {@link #keyBytes} of such a key.
+     */
     public String key() {
         return new String(keyBytes(), StandardCharsets.UTF_8);
     }
@@ -114,12 +117,11 @@ public final class Op {
      */
     public Turn end(String handlerClass, int status, List<String[]> headers, byte[] body) {
         Map<String, Object> members = new LinkedHashMap<>();
-        boolean kept = body == null || body.length <= Door.BODY_MAX;
         if ("refuse".equals(handlerClass))
             members.put("refuse", new String(body, StandardCharsets.UTF_8));
         else if (handlerClass != null)
             members.put("class", handlerClass);
-        return end(members, status, headers, kept ? body : null, kept);
+        return end(members, status, headers, body, body == null || body.length <= Door.BODY_MAX);
     }
 
     /** The same of a response whose body is not given, since it was passed on: repeats get "gone". The class is by the status. */
@@ -137,10 +139,10 @@ public final class Op {
                     .map(part -> Frame.text(part.getBytes(StandardCharsets.ISO_8859_1))).toList()).toList());
         if (ended.getAndSet(true))
             throw new IllegalStateException("hapax: an attempt is ended twice");
-        boolean fits = hapax.door.end(call, Frame.of(Frame.END, 0, members, body));
+        boolean fits = hapax.door.end(call, Frame.of(Frame.END, 0, members, kept ? body : null));
         Turn turn = hapax.hear(call, false);
         if (!fits)
-            throw new IllegalArgumentException("hapax: an outcome whose headers are over what the door takes");
+            throw new HapaxException("invalid", "an outcome whose headers are over what the door takes", null);
         return turn;
     }
 }

@@ -141,6 +141,9 @@ func hook[T ~[]byte](id string) func(context.Context, *hapax.Op) (T, bool, error
 	return func(_ context.Context, op *hapax.Op) (T, bool, error) {
 		say(event{"reconcile": id, "attempt": op.Attempt()})
 		c := <-box(id)
+		if c.Do == "break" {
+			panic(raised("broken"))
+		}
 		if c.Do == "cannot_tell" {
 			return nil, false, raised("cannot tell")
 		}
@@ -188,6 +191,11 @@ func end(id, kind string, value any, err error) {
 }
 
 func call(ctx context.Context, c command) {
+	defer func() {
+		if broken := recover(); broken != nil {
+			end(c.ID, "", nil, broken.(error))
+		}
+	}()
 	options := []hapax.Option{hapax.Fingerprint(c.Args), hapax.Traceparent(c.Traceparent)}
 	var owner string
 	var caller []string
@@ -216,7 +224,7 @@ func call(ctx context.Context, c command) {
 }
 
 func main() {
-	say(event{"ready": "go/0.1.0", "can": []string{"cancel"}})
+	say(event{"ready": "go/0.1.0", "can": []string{"cancel", "break"}})
 	lines := bufio.NewScanner(os.Stdin)
 	lines.Buffer(nil, 1<<26)
 	for lines.Scan() {

@@ -28,10 +28,10 @@ import java.util.concurrent.ThreadLocalRandom;
  * }</pre>
  *
  * A POST or PATCH without the header gets a new random key; a request of any method that has the header keeps it
- * ({@link #quoted}). All other requests are sent as they are, once. A call is tried again after an error of the connection,
- * and after 408, 425, 429, 500, 502, 503, 504, and a 409 with Retry-After ("in flight"). Between tries it waits: pause, twice
- * as long each time, half of it at random; and for Retry-After, which is not waited for where it is over a minute. The last
- * try's response or error is the call's. Safe from any thread.
+ * ({@link #quoted(byte[])}). All other requests are sent as they are, once. A call is tried again after an error of the
+ * connection, and after 408, 425, 429, 500, 502, 503, 504, and a 409 with Retry-After ("in flight"). Between tries it waits:
+ * pause, twice as long each time, half of it at random; and for Retry-After, which is not waited for where it is over a
+ * minute. The last try's response or error is the call's. Safe from any thread.
  */
 public final class Retrying {
     private static final SecureRandom RANDOM = new SecureRandom();
@@ -90,13 +90,20 @@ public final class Retrying {
     }
 
     /**
-     * The value of the header Idempotency-Key for a key: in quotes. Within a handler the key is {@code op.key()}. A key that
-     * is not printable ASCII is sent as "sha256-" and its hash, as a consumer does.
+     * The value of the header Idempotency-Key for a key: in quotes. Within a handler the key is {@code op.keyBytes()}. A key
+     * that is not printable ASCII is sent as "sha256-" and its hash, as a consumer does.
      */
+    public static String quoted(byte[] key) {
+        boolean plain = true;
+        for (byte c : key)
+            plain &= c >= ' ' && c <= '~';
+        String text = plain ? new String(key, StandardCharsets.US_ASCII) : Attempt.hash(key);
+        return '"' + text.replace("\\", "\\\\").replace("\"", "\\\"") + '"';
+    }
+
+    /** The same, of a key that is a text. */
     public static String quoted(String key) {
-        if (!key.chars().allMatch(c -> c >= ' ' && c <= '~'))
-            key = "sha256-" + Attempt.hash(key.getBytes(StandardCharsets.UTF_8));
-        return '"' + key.replace("\\", "\\\\").replace("\"", "\\\"") + '"';
+        return quoted(key.getBytes(StandardCharsets.UTF_8));
     }
 
     /** The header Retry-After: seconds, or a date. */

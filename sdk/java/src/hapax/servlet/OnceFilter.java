@@ -49,8 +49,6 @@ public final class OnceFilter implements Filter {
     static final String EXCHANGE = "hapax.exchange";
     private static final int BODY_MAX = 16 << 20;
     private static final Set<String> SAFE = Set.of("GET", "HEAD", "OPTIONS", "TRACE");
-    /** The door is away, ends, or has no room. */
-    private static final Set<String> PASSING = Set.of("store_down", "unavailable", "nomem");
 
     private final Hapax hapax;
     private final String scope;
@@ -133,7 +131,7 @@ public final class OnceFilter implements Filter {
             problem(response, 502, "urn:hapax:problem:upstream-failed", "The service gave no response",
                     "The operation may have had its effect. Ask again with the same key.");
             request.getServletContext().log("hapax: the outcome of a request may not be stored", e);
-        } else if (PASSING.contains(e.answer())) {
+        } else if (e.answer().equals("store_down")) {
             problem(response, 503, "urn:hapax:problem:store-unavailable", "The operation cannot be protected now",
                     "Nothing was run for this request.");
         } else { // an option that is wrong
