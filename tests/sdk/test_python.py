@@ -2,16 +2,19 @@
 import asyncio
 import contextlib
 import dataclasses
+import io
 import json
 import os
 import pathlib
 import queue
+import resource
 import signal
 import socket
 import struct
 import subprocess
 import sys
 import threading
+import time
 import types
 import typing
 import urllib.error
@@ -138,7 +141,7 @@ def test_once_of_a_method(hx, key):
     assert Shop().pay(key) == Shop().pay(key)
 
 
-# A call costs one BEGIN, encoded once. One over the limit of frames is refused, and nothing of it stays in hand.
+# A call costs one BEGIN, encoded once. One over a limit of frames is refused, and nothing of it stays in hand.
 def test_a_begin_is_encoded_once(hx, key, monkeypatch):
     hx.run(lambda op: 1, scope="encoded", key=key)  # which connects
     made, frame = [], hapax._door.frame
@@ -152,6 +155,8 @@ def test_a_begin_is_encoded_once(hx, key, monkeypatch):
     assert made.count(hapax._door.BEGIN) == 1
     with pytest.raises(hapax.TooLarge):
         hx.run(lambda op: 1, scope="encoded", key=key, fingerprint=bytes(17 << 20))
+    with pytest.raises(hapax.Invalid, match="members of"):
+        hx.run(lambda op: 1, scope="encoded", key=key, owner="o" * (1 << 20))
     assert hx.door.calls == {}
 
 
@@ -270,6 +275,36 @@ def test_a_cancelled_task_gives_up_what_has_not_run(hx, key):
     assert asyncio.run(asyncio.wait_for(main(), PATIENCE)) == ([], "third")
 
 
+# So does the caller of a block: its thread waits no more.
+def test_a_cancelled_task_gives_up_a_block(hx, key):
+    async def main():
+        go, begun, ran = asyncio.Event(), asyncio.Event(), []
+
+        async def first(op):
+            begun.set()
+            await go.wait()
+            raise hapax.NotRun("nothing")
+
+        async def second():
+            async with hx.begin(scope="b", key=key, wait="1m"):
+                ran.append(1)
+
+        one = asyncio.ensure_future(hx.run_async(first, scope="b", key=key))
+        await begun.wait()
+        two = asyncio.ensure_future(second())
+        while len(hx.door.calls) < 2:
+            await asyncio.sleep(0.01)
+        two.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await two
+        go.set()
+        with pytest.raises(hapax.NotRun):
+            await one
+        return ran, await hx.run_async(lambda op: "third", scope="b", key=key, wait="1m")
+
+    assert soon(lambda: asyncio.run(main())) == ([], "third")
+
+
 # A block is a handler: its exception is its failure, its result is replayed.
 def test_a_block(hx, key):
     with pytest.raises(ZeroDivisionError):
@@ -361,6 +396,46 @@ def test_fork(hx, key):
     assert hx.run(lambda op: "again", scope="fork", key=key + "-child") == "child"
 
 
+def soon(function):
+    """What function() gives or raises, in a thread of its own: where it hangs its test fails."""
+    given = queue.SimpleQueue()
+
+    def run():
+        try:
+            given.put((function(), None))
+        except BaseException as error:
+            given.put((None, error))
+
+    threading.Thread(target=run, daemon=True).start()
+    value, error = given.get(timeout=PATIENCE)
+    if error:
+        raise error
+    return value
+
+
+@contextlib.contextmanager
+def playing(folder, play):
+    """A client of the door that play(listener) plays."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{folder}/played.sock")
+        listener.listen()
+        threading.Thread(target=play, args=(listener,), daemon=True).start()
+        yield hapax.connect(f"unix:{folder}/played.sock", timeout=PATIENCE)
+
+
+def greeted(listener):
+    """The next connection, behind its WELCOME."""
+    connection, _ = listener.accept()
+    connection.settimeout(PATIENCE)
+    played.read(connection)
+    played.say(connection, 2, 0, {"version": 1, "beat_ms": 60000, "lease_ms": 60000})
+    return connection
+
+
+TOLD = {"attempt": 1, "fence": 1, "stale": False}
+REPLAY = {"answer": "replay", "recorded": True, "status": 200}
+
+
 # Without a door a call ends when its time is over, and says where it looked. A time that never ends is refused.
 def test_without_a_door(folder):
     with pytest.raises(hapax.StoreDown, match="nobody.sock"):
@@ -389,37 +464,260 @@ def test_a_door_that_refuses(folder):
             hapax.connect(f"unix:{folder}/played.sock", timeout=1).run(lambda op: 1, scope="s", key="k")
 
 
-# A RESUME that was refused ends the op: the next door is not told of it, whatever its handler does.
+# A RESUME that was refused ends the op: the next door is not told of it, whatever its handler does. What became of it
+# nobody knows, so its caller does not hear that nothing was run.
 def test_what_a_door_refused_to_resume_is_not_resumed_again(folder):
     told, again = queue.Queue(), threading.Event()
 
     def play(listener):
-        for said in ((1, 5, {"answer": "fresh", "attempt": 1, "fence": 1, "stale": False, "ticket": "t1"}),
-                     (1, 12, {"error": "invalid", "text": "no ticket of this store", "kind": 4}), None):
-            connection, _ = listener.accept()
-            told.put(played.read(connection)[0])
-            played.say(connection, 2, 0, {"version": 1, "beat_ms": 60000, "lease_ms": 60000})
-            if said:
+        for kind, op, meta, body in ((5, 1, {**TOLD, "ticket": "t1"}, b""),
+                                     (12, 1, {"error": "invalid", "text": "no ticket of this store", "kind": 4}, b""),
+                                     (8, 2, REPLAY, b"2")):
+            if kind == 8:
+                again.set()
+            with greeted(listener) as connection:
                 told.put(played.read(connection)[:2])
-                played.say(connection, said[1], said[0], said[2])
-                connection.close()
-        again.set()
-        told.put(played.read(connection)[:2])
-        played.say(connection, 8, 2, {"answer": "replay", "recorded": True, "status": 200}, b"2")
+                played.say(connection, kind, op, meta, body)
 
     def handler(op):
         assert again.wait(PATIENCE)
         assert hx.run(lambda op: 0, scope="s", key="k2") == 2
         return 1
 
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(f"{folder}/played.sock")
-        listener.listen()
-        threading.Thread(target=play, args=(listener,), daemon=True).start()
-        hx = hapax.connect(f"unix:{folder}/played.sock", timeout=PATIENCE)
-        with pytest.raises(hapax.Invalid, match="no ticket of this store"):
+    with playing(folder, play) as hx:
+        with pytest.raises(hapax.Indeterminate, match="no ticket of this store"):
             hx.run(handler, scope="s", key="k1")
-    assert [told.get(timeout=PATIENCE) for _ in range(6)] == [1, (3, 1), 1, (4, 1), 1, (3, 2)]
+    assert [told.get(timeout=PATIENCE) for _ in range(3)] == [(3, 1), (4, 1), (3, 2)]
+
+
+# Nor where the door refuses how it ended.
+def test_an_end_that_was_refused(folder):
+    def play(listener):
+        with greeted(listener) as connection:
+            played.read(connection)
+            played.say(connection, 5, 1, {**TOLD, "ticket": "t"})
+            played.read(connection)
+            played.say(connection, 12, 1, {"error": "invalid", "text": "no such class", "kind": 7})
+
+    with playing(folder, play) as hx, pytest.raises(hapax.Indeterminate, match="no such class"):
+        hx.run(lambda op: 1, scope="s", key="k")
+
+
+# A handler that ran unprotected has nobody but its caller, who gets its value though the door died: behind its END, or
+# while it ran.
+@pytest.mark.parametrize("ended", [True, False])
+def test_an_unprotected_handler_whose_door_dies(folder, ended):
+    gone = threading.Event()
+
+    def play(listener):
+        with greeted(listener) as connection:
+            played.read(connection)
+            played.say(connection, 5, 1, TOLD)
+            if ended:
+                played.read(connection)
+        gone.set()
+
+    def handler(op):
+        assert ended or gone.wait(PATIENCE)
+        return "ran"
+
+    with playing(folder, play) as hx:
+        assert soon(lambda: hx.run(handler, scope="s", key="k")) == "ran"
+
+
+# A door that hangs up each time gets a rest between two connections.
+def test_a_door_that_hangs_up_is_not_stormed(folder):
+    times = []
+
+    def play(listener):
+        for _ in range(3):
+            with greeted(listener) as connection:
+                times.append(time.monotonic())
+                played.read(connection)
+        connection = greeted(listener)
+        played.read(connection)
+        times.append(time.monotonic())
+        played.say(connection, 8, 1, REPLAY, b"1")
+
+    with playing(folder, play) as hx:
+        assert soon(lambda: hx.run(lambda op: 0, scope="s", key="k")) == 1
+    assert times[-1] - times[0] >= 3 * hapax._door.AGAIN_S
+
+
+# An answer that the reading thread has no memory for is asked for again: no caller waits for ever, no claim is renewed
+# for nobody.
+def test_an_answer_without_memory(folder, monkeypatch):
+    told, spared = queue.SimpleQueue(), []
+
+    def loads(said):
+        if b"fresh" in said and not spared:
+            spared.append(said)
+            raise MemoryError
+        return json.loads(said)
+
+    def play(listener):
+        with greeted(listener) as connection:
+            told.put(played.read(connection)[0])
+            played.say(connection, 5, 1, {**TOLD, "ticket": "t"})
+            told.put(played.read(connection)[0])
+            played.say(connection, 8, 1, {"answer": "fresh", "own": True})
+            connection.recv(1)  # until it is shut
+        connection = greeted(listener)
+        for _ in range(2):
+            told.put(played.read(connection)[0])
+        played.say(connection, 8, 1, {"answer": "fresh", "own": True})
+
+    monkeypatch.setattr(hapax._door, "json", types.SimpleNamespace(loads=loads, dumps=json.dumps))
+    with playing(folder, play) as hx:
+        assert soon(lambda: hx.run(lambda op: "ran", scope="s", key="k")) == "ran"
+    assert [told.get(timeout=PATIENCE) for _ in range(4)] == [3, 7, 4, 7]
+
+
+# A process that has no file left, or no thread, has no door until there is one again. Its calls do not wait for ever.
+@pytest.mark.parametrize("lacks", ["file", "hapax-door", "hapax-door-writer"])
+def test_a_process_without_files_or_threads(door, key, monkeypatch, lacks):
+    start, limits = threading.Thread.start, resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def refused(thread):
+        if thread.name == lacks:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    hx = hapax.connect(door.address, timeout=0.2)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        if lacks == "file":
+            resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+        try:
+            with pytest.raises(hapax.StoreDown, match="Too many open files|can't start new thread"):
+                soon(lambda: hx.run(lambda op: 1, scope="lacks", key=key))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert hx.door.calls == {}
+    hx.door.timeout = PATIENCE
+    assert soon(lambda: hx.run(lambda op: 2, scope="lacks", key=key)) == 2
+    hx.close()
+
+
+# What comes for a call whose loop is closed is heard by nobody, and harms no other call: the connection stays. One that
+# is told to run then is given up.
+@pytest.mark.parametrize("late", ["ANSWER", "RUN", "LOST"])
+def test_a_call_whose_loop_is_closed(folder, late):
+    asked, closed, ended = threading.Event(), threading.Event(), queue.SimpleQueue()
+
+    def play(listener):
+        connection = greeted(listener)
+        played.read(connection)
+        if late == "LOST":
+            played.say(connection, 5, 1, {**TOLD, "ticket": "t"})
+        else:
+            asked.set()
+        assert closed.wait(PATIENCE)
+        played.say(connection, *{"ANSWER": (8, 1, REPLAY, b"1"), "RUN": (5, 1, {**TOLD, "ticket": "t"}),
+                                 "LOST": (10, 1, {})}[late])
+        if late == "RUN":
+            ended.put(played.read(connection))
+        _, op, _, _ = played.read(connection)
+        played.say(connection, 8, op, REPLAY, b"2")
+
+    async def handler(op):
+        asked.set()
+        await asyncio.sleep(PATIENCE)
+
+    async def until_asked():
+        while not asked.is_set():
+            await asyncio.sleep(0.01)
+
+    with playing(folder, play) as hx:
+        loop = asyncio.new_event_loop()
+        loop.set_exception_handler(lambda *_: None)  # of the task that is never done
+        task = loop.create_task(hx.run_async(handler, scope="s", key="k1"))
+        loop.run_until_complete(asyncio.wait_for(until_asked(), PATIENCE))
+        loop.close()
+        closed.set()
+        if late == "RUN":
+            assert ended.get(timeout=PATIENCE)[:3] == (7, 1, {"class": "unknown"})
+        assert soon(lambda: hx.run(lambda op: 0, scope="s", key="k2")) == 2
+    with contextlib.suppress(RuntimeError):
+        task.get_coro().close()
+
+
+# A door that reads no further until its answers are taken, and a large BEGIN: neither waits for the other.
+def test_answers_are_taken_while_a_frame_is_sent(folder):
+    asked = threading.Event()
+
+    def play(listener):
+        connection = greeted(listener)
+        played.read(connection)
+        asked.set()
+        connection.recv(1, socket.MSG_PEEK)  # the first of 4 MiB; the rest is not read yet
+        played.say(connection, 8, 1, REPLAY, b"1")
+        played.say(connection, 8, 99, REPLAY, bytes(4 << 20))
+        played.read(connection)
+        played.say(connection, 8, 2, REPLAY, b"2")
+
+    with playing(folder, play) as hx:
+        first = []
+        one = threading.Thread(target=lambda: first.append(hx.run(lambda op: 0, scope="s", key="k1")), daemon=True)
+        one.start()
+        assert asked.wait(PATIENCE)
+        assert soon(lambda: hx.run(lambda op: 0, scope="s", key="k2", fingerprint=bytes(4 << 20))) == 2
+        one.join(PATIENCE)
+        assert first == [1]
+
+
+# A signal's handler that raises, as Celery's for a task's time, leaves no half END that the next frames would fill.
+def test_a_signal_while_a_result_is_sent(folder):
+    class Struck(Exception):
+        pass
+
+    def strike(*_):
+        if not hits:
+            hits.append(1)
+            struck.set()
+            raise Struck
+
+    hits, ends, struck, result = [], queue.SimpleQueue(), threading.Event(), os.urandom(4 << 20)
+
+    def play(listener):
+        connection = greeted(listener)
+        played.read(connection)
+        played.say(connection, 5, 1, {**TOLD, "ticket": "t"})
+        connection.recv(1, socket.MSG_PEEK)  # the first of END; the rest is not read yet
+        while not struck.wait(0.01):  # one that comes just before a wait is not seen in it
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+        while True:
+            kind, op, _, body = played.read(connection)
+            if kind == 3:
+                break
+            ends.put((kind, op, body))
+        played.say(connection, 8, 1, {"answer": "fresh", "own": True})
+        played.say(connection, 8, op, REPLAY, b"2")
+
+    before = signal.signal(signal.SIGUSR1, strike)
+    try:
+        with playing(folder, play) as hx:
+            with pytest.raises(Struck):
+                hx.run(lambda op: result, scope="s", key="k1", codec=hapax.Bytes())
+            assert soon(lambda: hx.run(lambda op: 0, scope="s", key="k2")) == 2
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert ends.get(timeout=PATIENCE) == (7, 1, result)
+
+
+# A process of many files has sockets that select() cannot take.
+def test_a_socket_of_a_high_number(door, key):
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.ExitStack() as stack:
+        if limits[0] < 2048:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (2048, limits[1]))
+            stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        for _ in range(1100):
+            stack.enter_context(open(os.devnull))
+        hx = hapax.connect(door.address)
+        assert soon(lambda: hx.run(lambda op: 1, scope="high", key=key)) == 1
+        assert hx.door.socket.fileno() >= 1024
+        hx.close()
 
 
 # ---- HTTP -------------------------------------------------------------------------------------
@@ -569,18 +867,41 @@ def test_a_request_that_was_not_run(hx, key, before):
         assert ran == [1, 2] and not status
 
 
-def asked_of(app, key):
+def asked_of(app, key, **more):
     """What an application of WSGI answers: status, headers, page."""
     said = []
-    page = b"".join(app(environ_of(key), lambda status, headers: said.extend((int(status.split()[0]), dict(headers)))))
+    environ = {**environ_of(key), **more}
+    page = b"".join(app(environ, lambda status, headers: said.extend((int(status.split()[0]), dict(headers)))))
     return *said, page
+
+
+# A client that broke off in its request has asked for nothing: half a body is no handler's.
+@pytest.mark.parametrize("terminated", [False, True])
+def test_half_a_body(hx, key, terminated):
+    bodies = []
+
+    def shop(environ, start_response):
+        bodies.append(environ["wsgi.input"].read())
+        start_response("201 Created", [])
+        return [b"paid"]
+
+    def ask(body):
+        return asked_of(app, key, **{"wsgi.input": io.BytesIO(body), "wsgi.input_terminated": terminated,
+                                     "CONTENT_LENGTH": "8"})
+
+    assert hapax.wsgi.body_of({"CONTENT_LENGTH": "no number"}) == b""
+    app = hapax.wsgi.Idempotent(shop, hx, scope="half")
+    status, headers, page = ask(b"half")
+    assert (status, headers["content-type"], bodies) == (400, "application/problem+json", []) and b"4 of 8" in page
+    assert ask(b"all of i")[0] == 201 and bodies == [b"all of i"]
 
 
 # Once a request ran nobody is told that it did not: not where its response cannot be kept, nor where the application
 # passes on what another operation said.
-@pytest.mark.parametrize("given", [[("X-Large", "x" * (18 << 20))], [(f"X-{i}", "1") for i in range(300)],
+@pytest.mark.parametrize("given", [[("X-Large", "x" * (18 << 20))], [("X-Large", "x" * (2 << 20))],
+                                   [(f"X-{i}", "1") for i in range(300)],
                                    hapax.StoreDown("another's"), hapax.TooLarge("another's")],
-                         ids=["large", "many", "store_down", "too_large"])
+                         ids=["large", "members", "many", "store_down", "too_large"])
 def test_a_request_that_ran_and_has_no_response(hx, key, given):
     ran = []
 
@@ -761,7 +1082,7 @@ def test_a_door_that_is_away_is_503(folder):
 
 
 DJANGO = """
-import sys, json, django
+import io, sys, json, django
 from django.conf import settings
 settings.configure(DEBUG=True, SECRET_KEY="x", ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"],
     MIDDLEWARE=["hapax.django.Idempotent"],
@@ -779,16 +1100,22 @@ def pay(request):
     return response
 urlpatterns = [path("payments", pay)]
 django.setup()
+from django.core.handlers.wsgi import WSGIHandler
 from django.test import Client
+from wsgiref.util import setup_testing_defaults
 def ask(shop, key):
     got = Client().post("/payments", data='{"amount": 5}', content_type="application/json",
                         HTTP_IDEMPOTENCY_KEY=key, HTTP_X_SHOP=shop)
     return [got.status_code, got.json(), got["Idempotency-Replayed"], list(got.cookies)]
-print(json.dumps([ask("s1", sys.argv[2]), ask("s1", sys.argv[2]), ask("s2", sys.argv[2])]))
+asked, environ = [], {"REQUEST_METHOD": "POST", "PATH_INFO": "/payments", "HTTP_IDEMPOTENCY_KEY": "half",
+                     "wsgi.input": io.BytesIO(b"half"), "CONTENT_LENGTH": "8"}
+setup_testing_defaults(environ)
+WSGIHandler()(environ, lambda status, headers: asked.append(status))
+print(json.dumps([ask("s1", sys.argv[2]), ask("s1", sys.argv[2]), ask("s2", sys.argv[2]), asked]))
 """
 
 
-# Django's middleware knows owners by what came before it, and takes policies, `timeout` too.
+# Django's middleware knows owners by what came before it, and takes policies, `timeout` too. It runs no half a body.
 def test_django(door, key, folder):
     (folder / "shop.py").write_text(DJANGO.replace("__name__", "'shop'"))
     done = subprocess.run(["/usr/bin/python3", "-c", "import shop", door.address, key], capture_output=True, text=True,
@@ -797,7 +1124,7 @@ def test_django(door, key, folder):
     body = '{"amount": 5}'
     assert json.loads(done.stdout) == [[201, {"receipt": 1, "body": body}, "false", ["a"]],
                                        [201, {"receipt": 1, "body": body}, "true", []],
-                                       [201, {"receipt": 2, "body": body}, "false", ["a"]]]
+                                       [201, {"receipt": 2, "body": body}, "false", ["a"]], ["400 Bad Request"]]
 
 
 # ---- Celery -----------------------------------------------------------------------------------
@@ -890,11 +1217,11 @@ def test_a_task_that_was_not_run(hx, key):
 # ---- without a door ---------------------------------------------------------------------------
 
 class Service(BaseHTTPRequestHandler):
-    """Answers as `plays` says, one after the other, and keeps the keys that came."""
+    """Answers as `plays` says, one after the other, and keeps the keys and bodies that came."""
     protocol_version = "HTTP/1.1"
 
     def do_POST(self):
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.bodies.append(self.rfile.read(int(self.headers.get("Content-Length", 0))))
         self.server.keys.append(self.headers["Idempotency-Key"])
         play = self.server.plays.pop(0)
         if play is None:
@@ -914,7 +1241,7 @@ class Service(BaseHTTPRequestHandler):
 @pytest.fixture
 def service():
     with ThreadingHTTPServer(("127.0.0.1", 0), Service) as server:
-        server.keys, server.plays = [], []
+        server.keys, server.bodies, server.plays = [], [], []
         server.url = f"http://127.0.0.1:{server.server_address[1]}/"
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
@@ -959,6 +1286,18 @@ def test_tries_have_one_key(service, call):
     service.plays += [(200, {}, b"")]
     call(service.url, TRIES)
     assert len(set(service.keys)) == 2
+
+
+# A body that can be read only once is the same in each try.
+@pytest.mark.parametrize("body", [lambda: (part for part in (b"pa", b"id")), lambda: io.BytesIO(b"paid")],
+                         ids=["generator", "file"])
+def test_tries_have_one_body(service, body):
+    import requests
+    service.plays += [None, (503, {"Retry-After": "0"}, b""), (201, {}, b"")]
+    with requests.Session() as session:
+        session.mount("http://", hapax.http.requests_adapter(tries=TRIES))
+        assert session.post(service.url, data=body()).status_code == 201
+    assert service.bodies == [b"paid"] * 3
 
 
 # What no try mends is the error of its name, at once. An unknown outcome that time may help is asked for again.

@@ -233,7 +233,7 @@ class Driver:
     """Runs an exchange in this thread, but for a block."""
 
     def __init__(self, exchange):
-        self.exchange, self.events, self.begun = exchange, queue.SimpleQueue(), None
+        self.exchange, self.events, self.begun, self.cancelled = exchange, queue.SimpleQueue(), None, False
 
     def advance(self, say):
         """Goes on until a block is to run: its Op. StopIteration has the result."""
@@ -242,6 +242,8 @@ class Driver:
                 asked = self.exchange.send(say)
                 if isinstance(asked, Begin):
                     say = self.begun = asked.begin(self.events.put)
+                    if self.cancelled:  # before there was anything to give up
+                        raise asyncio.CancelledError
                 elif isinstance(asked, Wait):
                     say = self.events.get()
                 else:
@@ -257,6 +259,13 @@ class Driver:
                 self.begun.cancel()  # where it did not run; otherwise it is over
             raise
 
+    def cancel(self):
+        """From another thread: ends advance() with CancelledError, and gives up what did not run."""
+        self.cancelled = True
+        self.events.put((None, asyncio.CancelledError(), b""))
+        if self.begun:
+            self.begun.cancel()
+
 
 def drive(exchange):
     """Runs an exchange in this thread, handlers included."""
@@ -270,14 +279,11 @@ async def drive_async(exchange):
     """The same on the loop of this coroutine."""
     loop, events, begun, say = asyncio.get_running_loop(), asyncio.Queue(), None, None
 
-    def notify(event):
-        loop.call_soon_threadsafe(events.put_nowait, event)
-
     try:
         while True:
             asked = exchange.send(say)
             if isinstance(asked, Begin):
-                say = begun = asked.begin(notify)
+                say = begun = asked.begin(functools.partial(loop.call_soon_threadsafe, events.put_nowait))
             elif isinstance(asked, Wait):
                 say = await events.get()
             else:
@@ -309,7 +315,7 @@ async def handle_async(loop, asked):
         except asyncio.CancelledError as error:
             cancelled = error
             task.cancel()
-    asked.call.on_lost = None
+    del asked.call.on_lost
     if task.cancelled():
         return "error", cancelled or asyncio.CancelledError()
     if task.exception() is not None:
@@ -433,8 +439,7 @@ class Once:
         options["key"] = options["key"] if isinstance(options["key"], (bytes, type(None))) else str(options["key"])
         options.setdefault("fingerprint", given)
         options.setdefault("what", self.function.__qualname__)
-        hook = options.get("reconcile")
-        if hook:
+        if hook := options.get("reconcile"):
             options["reconcile"] = lambda op: hook(*args, **kwargs, op=op)
 
         def handler(op):
@@ -481,17 +486,19 @@ class Block:
         return self
 
     def __exit__(self, kind, error, _):
-        if self.over:
-            return False
         try:
-            self.advance(("error", error) if error is not None else ("value", self.result))
+            if not self.over:
+                self.advance(("error", error) if error is not None else ("value", self.result))
         except BaseException as raised:
             if raised is not error:
                 raise
-        return False
 
     async def __aenter__(self):
-        await asyncio.to_thread(self.advance, None)
+        try:
+            await asyncio.to_thread(self.advance, None)
+        except asyncio.CancelledError:
+            self.driver.cancel()
+            raise
         return self
 
     async def __aexit__(self, kind, error, trace):

@@ -4,23 +4,25 @@ the door was away, and says again what the new door has to know. It decides noth
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import secrets
-import select
 import socket
 import struct
 import threading
 import time
 import weakref
+from queue import Empty, SimpleQueue
 
 from .errors import Indeterminate, Invalid, StoreDown, TooLarge
 
 VERSION = "0.1.0"
 HELLO, WELCOME, BEGIN, RESUME, RUN, RECONCILE, END, ANSWER, BEAT, LOST, CANCEL, FAULT = range(1, 13)
 FRAME_MAX = 17 << 20
+META_MAX = (1 << 20) - (8 << 10)  # of what the door takes: 1 MiB, with room for the ticket of a RESUME
 BODY_MAX = 16 << 20
-AGAIN_S = 0.05  # between two tries to connect
+AGAIN_S = 0.05  # between two tries to connect, and between two connections
 HEAD = struct.Struct(">IBII")
 
 
@@ -42,36 +44,34 @@ def plain(value):
 def frame(kind, op=0, meta=None, body=b""):
     said = json.dumps(meta, ensure_ascii=False, separators=(",", ":")).encode("utf-8") if meta else b""
     length = 9 + len(said) + len(body)
+    if len(said) > META_MAX and kind != RESUME:  # the door would end the connection
+        raise Invalid(f"members of {len(said)} bytes are over {META_MAX}")
     if length > FRAME_MAX:
         raise TooLarge(f"a frame of {length} bytes is over {FRAME_MAX}")
     return b"".join((HEAD.pack(length, kind, op, len(said)), said, body))
 
 
-class Gone(Exception):
-    """The connection is over."""
+def read(reader):
+    """A frame's kind, op, meta and body."""
+    head = reader.read(HEAD.size) or b""
+    if len(head) < HEAD.size:
+        raise ConnectionError("the door closed the connection")
+    length, kind, op, meta_len = HEAD.unpack(head)
+    if not 9 + meta_len <= length <= 2 * FRAME_MAX:
+        raise ConnectionError("the door sent no frame")
+    rest = reader.read(length - 9)
+    if len(rest) < length - 9:
+        raise ConnectionError("the door closed the connection")
+    return kind, op, json.loads(rest[:meta_len]) if meta_len else {}, rest[meta_len:]
 
 
-class Reader:
-    """Frames out of what a socket gives."""
-
-    def __init__(self):
-        self.bytes = bytearray()
-
-    def frames(self, more):
-        self.bytes += more
-        while len(self.bytes) >= 4:
-            (length,) = struct.unpack_from(">I", self.bytes)
-            if length < 9 or length > 2 * FRAME_MAX:
-                raise Gone("the door sent no frame")
-            if len(self.bytes) < 4 + length:
-                return
-            _, kind, op, meta_len = HEAD.unpack_from(self.bytes)
-            if meta_len > length - 9:
-                raise Gone("the door sent no frame")
-            meta = json.loads(bytes(self.bytes[13:13 + meta_len])) if meta_len else {}
-            body = bytes(self.bytes[13 + meta_len:4 + length])
-            del self.bytes[:4 + length]
-            yield kind, op, meta, body
+def start(name, target, *args):
+    thread = threading.Thread(target=target, name=name, args=args, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as error:  # too many threads
+        raise StoreDown(str(error), retry_after=1) from error
+    return thread
 
 
 class Call:
@@ -84,11 +84,10 @@ class Call:
         self.body = body
         self.op = 0
         self.told = None  # the members of the last RUN or RECONCILE
-        self.ended = None  # (meta, body) of END
+        self.ended = None  # the frame of END
         self.cancelled = False
-        self.over = None  # the error that END will be answered with: the door knows nothing of the call
+        self.over = None  # what `notify` is given when the handler has ended: no ANSWER will come
         self.lost = threading.Event()
-        self.on_lost = None  # called once, in the connection's thread
 
     def end(self, meta, body=b""):
         """Says how the handler, or the hook, ended."""
@@ -100,22 +99,30 @@ class Call:
 
     def frame(self):
         """What a new door has to be told first."""
+        inside = {"in": self.outer.op} if self.outer else {}
         if self.told is None:
-            meta = {**self.begin, "in": self.outer.op} if self.outer else self.begin
-            return frame(BEGIN, self.op, meta, self.body)
-        meta = {"ticket": self.told["ticket"], "reconciles": self.begin.get("reconciles", False)}
+            return frame(BEGIN, self.op, {**self.begin, **inside}, self.body)
+        meta = {"ticket": self.told["ticket"], "reconciles": self.begin.get("reconciles", False), **inside}
         if "request" in self.begin:
             meta["as"] = self.begin["as"]
             meta["request"] = {name: value for name, value in self.begin["request"].items() if name != "headers"}
-        if self.outer:
-            meta["in"] = self.outer.op
         return frame(RESUME, self.op, meta)
+
+    def tell(self, event):
+        if not self.cancelled:
+            try:
+                self.notify(event)
+            except RuntimeError:  # the caller's loop is closed
+                self.cancel()
 
     def lose(self):
         if not self.lost.is_set():
             self.lost.set()
-            if self.on_lost:
+            with contextlib.suppress(RuntimeError):  # the handler's loop is closed
                 self.on_lost()
+
+    def on_lost(self):
+        """Called once, in the connection's thread. A handler's task sets its own while it runs."""
 
 
 class Door:
@@ -138,7 +145,8 @@ class Door:
         self.lock = threading.Lock()
         self.calls = {}  # by op, in the order of their begin: a step behind its operation
         self.last = 0
-        self.socket = self.thread = None  # the socket of a connection that was greeted
+        self.thread = None
+        self.socket = self.queue = None  # of a connection that was greeted; what its writer is to send
         self.closed = False
 
     def begin(self, meta, body, outer, notify):
@@ -147,32 +155,24 @@ class Door:
         with self.lock:
             if self.closed:
                 raise StoreDown("the connection to the door is closed")
-            self.last = self.last % 0xffffffff + 1
-            while self.last in self.calls:
-                self.last = self.last % 0xffffffff + 1
-            call.op = self.last
+            while call.op == 0 or call.op in self.calls:
+                call.op = self.last = self.last % 0xffffffff + 1
             begin = call.frame()  # one that is too large is refused here, before the call is in hand
-            self.calls[call.op] = call
             if self.thread is None:
-                self.thread = threading.Thread(target=self.run, name="hapax-door", daemon=True)
-                self.thread.start()
-            elif self.socket:
-                self.send(begin)
+                self.thread = start("hapax-door", self.run)
+            self.calls[call.op] = call
+            self.send(begin)
         return call
 
     def end(self, call, meta, body):
+        end = frame(END, call.op, meta, body)  # one that is too large is refused here, before the call has ended
         with self.lock:
-            if call.over is None and "ticket" not in call.told and call.told.get("_at") is not self.socket:
-                # It ran unprotected, at a door that is gone.
-                call.over = (ANSWER, {"answer": "bypass", "own": True, "class": meta.get("class")}, b"")
-            if call.over is not None:
-                self.calls.pop(call.op, None)
-            else:
-                call.ended = (meta, body)
-                if self.socket:
-                    self.send(frame(END, call.op, meta, body))
-        if call.over is not None:
-            call.notify(call.over)
+            over = call.over
+            if over is None and call.ended is None:  # otherwise it was cancelled meanwhile
+                self.send(end)
+                call.ended = end
+        if over is not None:
+            call.tell(over)
 
     def cancel(self, call):
         with self.lock:
@@ -180,150 +180,152 @@ class Door:
             if self.calls.get(call.op) is not call or call.ended:
                 return  # it is over, or will be
             if call.told is not None:
-                call.ended = ({"class": "unknown"}, b"")
-            if self.socket:
-                self.send(frame(END, call.op, *call.ended) if call.ended else frame(CANCEL, call.op))
-            elif call.told is None:
-                del self.calls[call.op]
+                call.ended = frame(END, call.op, {"class": "unknown"})
+                self.send(call.ended)
+            elif self.queue is not None:
+                self.send(frame(CANCEL, call.op))
+            else:
+                self.drop(call.op)
 
     def send(self, one):
-        """With the lock. A failure is seen by the thread, too, which connects again."""
-        try:
-            self.socket.sendall(one)
-        except OSError:
-            pass
+        """With the lock. Without a connection the frame is dropped: a new one is told what matters."""
+        if self.queue is not None:
+            self.queue.put(one)
+
+    def drop(self, op):
+        """With the lock. The call, if it is one, is in hand no more."""
+        self.calls.pop(op, None)
+        if self.closed and not self.calls and self.socket:
+            self.socket.shutdown(socket.SHUT_RDWR)
+
+    def leave(self, call, error=None):
+        """No ANSWER will come. The caller is given the error, or without one what its handler gave: at once, or when
+        the handler that runs has ended."""
+        if error and call.told is not None:
+            error = Indeterminate(f"{error}; the handler ran, and its result may be stored or not")
+        with self.lock:
+            self.drop(call.op)
+            call.over = (None, error, b"") if error else (ANSWER, {"answer": "bypass", "own": True}, b"")
+            now = call.told is None or call.ended
+        if error:
+            call.lose()
+        if now:
+            call.tell(call.over)
 
     def close(self):
         """Takes no more calls. Those in hand go on to their end."""
         with self.lock:
             self.closed = True
-            if not self.calls and self.socket:
-                self.socket.shutdown(socket.SHUT_RDWR)
+            self.drop(0)
 
-    # ---- the thread ---------------------------------------------------------------------------
+    # ---- the threads --------------------------------------------------------------------------
 
     def run(self):
         while True:
             try:
-                connection, welcome, reader = self.connect()
+                connection, reader, frames = self.connect()
             except (StoreDown, Invalid) as error:
                 with self.lock:
                     calls, self.calls, self.thread = self.calls, {}, None
-                return self.give_up(calls.values(), error)
+                for call in calls.values():
+                    self.leave(call, error)
+                return
+            with contextlib.suppress(Exception), reader:  # whatever fails, the calls go on with the next connection
+                with self.lock:
+                    self.socket, self.queue = connection, frames
+                    calls = self.calls.values()  # ENDs last: the door would end one whose steps it does not know
+                    for one in [*[call.frame() for call in calls], *[call.ended for call in calls if call.ended]]:
+                        self.send(one)
+                while True:
+                    self.take(*read(reader))
             with self.lock:
-                self.socket = connection
-                calls = [call for call in self.calls.values()
-                         if call.over is None and (call.told is None or "ticket" in call.told)]
-                for call in calls:
-                    self.send(call.frame())
-                for call in calls:  # the door would end an operation before it knows of its steps
-                    if call.ended:
-                        self.send(frame(END, call.op, *call.ended))
-            try:
-                self.serve(connection, welcome["beat_ms"] / 1000, reader)
-            except (OSError, Gone, ValueError):
-                pass
+                self.socket = self.queue = None
+                alone = [call for call in self.calls.values() if call.told is not None and "ticket" not in call.told]
+            with contextlib.suppress(OSError):  # the writer may have closed it
+                connection.shutdown(socket.SHUT_RDWR)
+            frames.put(None)
+            for call in alone:  # it runs, or ran, unprotected: no other door knows of it
+                self.leave(call)
             with self.lock:
-                self.socket = None
-                connection.close()
                 if not self.calls:
                     self.thread = None
                     return
+            time.sleep(AGAIN_S)  # a door that hangs up each time is not asked for ever without a rest
+
+    def write(self, connection, frames, beat_s):
+        """The thread that alone waits for a door that does not read. No caller does so with the lock, which the reader
+        needs; and no signal leaves half a frame behind."""
+        with connection:
+            while True:
+                try:
+                    one = frames.get(timeout=beat_s)
+                except Empty:  # any frame counts as a beat
+                    one = frame(BEAT) if self.calls else b""
+                if one is None:
+                    return
+                try:
+                    connection.sendall(one)
+                except OSError:  # the reader still reads what the door said last
+                    connection.shutdown(socket.SHUT_WR)
 
     def connect(self):
-        """A connection that was greeted. Raises StoreDown when the time is over, Invalid where no time helps."""
+        """A connection that was greeted, its reader, and the queue of its writer. Raises StoreDown when the time is
+        over, Invalid where no time helps."""
         until, why = time.monotonic() + self.timeout, "nobody listens"
         while True:
-            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
             try:
-                connection.settimeout(self.timeout)
-                connection.connect(self.path)
-                return (connection, *self.greet(connection))
+                with contextlib.ExitStack() as opened:
+                    connection = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+                    reader = opened.enter_context(connection.makefile("rb"))
+                    connection.settimeout(self.timeout)
+                    connection.connect(self.path)
+                    beat_s, frames = self.greet(connection, reader)["beat_ms"] / 1000, SimpleQueue()
+                    start("hapax-door-writer", self.write, connection, frames, beat_s)
+                    opened.pop_all()
+                    return connection, reader, frames
+            except Invalid:
+                raise
             except Exception as failed:
-                connection.close()
-                if isinstance(failed, Invalid):
-                    raise
                 why = str(failed) or why
             if time.monotonic() >= until:
                 raise StoreDown(f"no door at {self.address}: {why}", retry_after=1)
             time.sleep(AGAIN_S)
 
-    def greet(self, connection):
-        try:
+    def greet(self, connection, reader):
+        with contextlib.suppress(OSError):  # it may have been turned away, and then the reason is to be read
             connection.sendall(frame(HELLO, 0, {"hapax": 1, "client": f"python/{VERSION}", "pid": os.getpid()}))
-        except OSError:
-            pass  # it may have been turned away, and then the reason is to be read
-        reader = Reader()
         while True:
-            more = connection.recv(65536)
-            if not more:
-                raise Gone("the door closed the connection")
-            for kind, _, meta, _ in reader.frames(more):
-                if kind == WELCOME and meta.get("version") == 1:
-                    connection.settimeout(None)
-                    return meta, reader
-                if kind == WELCOME:
-                    raise Invalid(f"the door speaks version {meta.get('version')}, and not 1")
-                if kind == FAULT and meta.get("error") in ("refused", "unsupported", "invalid"):
-                    raise Invalid(f"the door refuses this process: {meta.get('text')}")
-                if kind == FAULT:
-                    raise Gone(meta.get("text"))
+            kind, _, meta, _ = read(reader)
+            if kind == WELCOME and meta.get("version") == 1:
+                connection.settimeout(None)
+                return meta
+            if kind == WELCOME:
+                raise Invalid(f"the door speaks version {meta.get('version')}, and not 1")
+            if kind == FAULT and meta.get("error") in ("refused", "unsupported", "invalid"):
+                raise Invalid(f"the door refuses this process: {meta.get('text')}")
+            if kind == FAULT:
+                raise ConnectionError(meta.get("text"))
 
-    def serve(self, connection, beat_s, reader):
-        due = time.monotonic() + beat_s
-        for one in reader.frames(b""):  # behind WELCOME nothing is due, but it may have come
-            self.take(connection, *one)
-        while True:
-            ready, _, _ = select.select([connection], [], [], max(0, due - time.monotonic()))
-            if ready:
-                more = connection.recv(1 << 20)
-                if not more:
-                    raise Gone("the door closed the connection")
-                for one in reader.frames(more):
-                    self.take(connection, *one)
-            if time.monotonic() >= due:
-                due = time.monotonic() + beat_s
-                if self.calls and self.lock.acquire(blocking=False):  # else a frame is being sent, which counts
-                    self.send(frame(BEAT))
-                    self.lock.release()
-
-    def take(self, connection, kind, op, meta, body):
+    def take(self, kind, op, meta, body):
         if kind == FAULT and op == 0:
-            raise Gone(meta.get("text"))
+            raise ConnectionError(meta.get("text"))
         with self.lock:
             call = self.calls.get(op)
             if call is None:
                 return
             if kind in (RUN, RECONCILE):
-                call.told, call.ended = {**meta, "_at": connection}, None
+                call.told, call.ended = meta, None
                 if call.cancelled:
-                    call.ended = ({"class": "not_run" if kind == RUN else "unknown"}, b"")
-                    self.send(frame(END, op, *call.ended))
-            elif kind in (ANSWER, FAULT):
-                if kind == FAULT and call.told is not None and call.ended is None:
-                    call.over = (None, error_of(meta), b"")  # the door does not know it; the handler still runs
-                else:
-                    del self.calls[op]
-            elif kind != LOST:
-                return
-            if self.closed and not self.calls:
-                connection.shutdown(socket.SHUT_RDWR)
-        if kind == LOST or call.over is not None:
+                    call.ended = frame(END, op, {"class": "not_run" if kind == RUN else "unknown"})
+                    self.send(call.ended)
+            elif kind == ANSWER:
+                self.drop(call.op)
+        if kind == LOST:
             call.lose()
         elif kind == FAULT:
-            call.notify((None, error_of(meta), b""))
-        elif not call.cancelled:
-            call.notify((kind, meta, body))
-
-    def give_up(self, calls, error):
-        for call in calls:
-            if call.told is None:
-                call.notify((None, error, b""))
-                continue
-            call.over = (None, Indeterminate(f"{error}; the handler ran, and its result may be stored or not"), b"")
-            call.lose()
-            if call.ended:
-                call.notify(call.over)
+            self.leave(call, error_of(meta))
+        elif kind in (RUN, RECONCILE, ANSWER):
+            call.tell((kind, meta, body))
 
 
 def error_of(fault):
@@ -335,7 +337,7 @@ def after_fork():
         connection = door.socket
         door.reset()
         if connection:
-            connection.close()  # this copy of it alone
+            os.close(connection.detach())  # this copy of it alone
 
 
 os.register_at_fork(after_in_child=after_fork)

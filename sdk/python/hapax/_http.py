@@ -33,6 +33,25 @@ def members(options, request):
     return {**members_of(options), "as": "http", "request": asked}
 
 
+class CutOff(HapaxError):
+    """The client broke off in its request's body; nothing was run."""
+
+
+def size_of(length):
+    """A Content-Length's number of bytes; 0 where there is none, or it is no number."""
+    try:
+        return int(length)
+    except (TypeError, ValueError):
+        return 0
+
+
+def whole(body, length):
+    """A request's body, whose Content-Length, if it has one, is `length`."""
+    if len(body) < size_of(length):
+        raise CutOff(f"the request's body ended after {len(body)} of {length} bytes")
+    return body
+
+
 def raw(value):
     if isinstance(value, dict):
         import base64
@@ -76,7 +95,7 @@ def exchange(door, meta, body, handler):
             pairs = [[text(bytes(name)), text(bytes(of))] for name, of in headers]
             try:
                 begun.end(*kept({"status": status, "headers": pairs}, said))
-            except TooLarge as error:
+            except (Invalid, TooLarge) as error:
                 own = ("error", error)
                 begun.end({"class": "unknown"})
         elif did_nothing(value, handle.op):
@@ -87,7 +106,7 @@ def exchange(door, meta, body, handler):
 
 def problem(error, ran=False):
     """The response for an exchange that failed with a HapaxError. ran: its handler has run, and nothing may deny it."""
-    status = 502 if ran else {StoreDown: 503, TooLarge: 413}.get(type(error), 500)
+    status = 502 if ran else {StoreDown: 503, TooLarge: 413, CutOff: 400}.get(type(error), 500)
     kind, title = {
         502: ("urn:hapax:problem:upstream-failed", "The service gave no response"),
         503: ("urn:hapax:problem:store-unavailable", "Nobody can tell whether this ran before"),

@@ -11,7 +11,7 @@ policy `key` is no setting: "profile": "payments", or the door's --policy, requi
 from __future__ import annotations
 
 from ._calls import connect, drive
-from ._http import METHODS, checked, exchange, members, problem
+from ._http import METHODS, checked, exchange, members, problem, whole
 from .errors import HapaxError
 
 
@@ -43,7 +43,8 @@ class Idempotent:
             return response.status_code, pairs, body
 
         try:
-            status, headers, body = drive(exchange(self.hapax.door, members(asked, wanted), request.body, respond))
+            given = whole(request.body, request.META.get("CONTENT_LENGTH"))
+            status, headers, body = drive(exchange(self.hapax.door, members(asked, wanted), given, respond))
         except HapaxError as error:
             status, headers, body = problem(error)
         return self.made(status, headers, body)

@@ -52,7 +52,7 @@ class Expired(HapaxError):
 
 
 class StoreDown(HapaxError):
-    """The store, or the door, cannot be reached; nothing was run."""
+    """The store, or the door, cannot be reached, ends, or has no room; nothing was run."""
     answer = "store_down"
 
 
@@ -87,8 +87,8 @@ class Invalid(HapaxError, ValueError):
 
 
 class Indeterminate(HapaxError):
-    """The door is gone. The handler ran, and whether its result is stored is not known: ask again, with the same
-    key."""
+    """The door is gone, or took no result. The handler ran, and whether its result is stored is not known: ask again,
+    with the same key."""
     answer = "indeterminate"
 
 

@@ -194,7 +194,8 @@ def httpx_transport(inner, *, tries=None, methods=METHODS):
 
 
 def requests_adapter(*, tries=None, methods=METHODS, **options):
-    """An adapter for requests.Session.mount(); options are HTTPAdapter's. As httpx_transport()."""
+    """An adapter for requests.Session.mount(); options are HTTPAdapter's. As httpx_transport(). A body that is read, as
+    a file or a generator, is held in memory."""
     import requests
     from requests.adapters import HTTPAdapter
 
@@ -203,6 +204,13 @@ def requests_adapter(*, tries=None, methods=METHODS, **options):
             if request.method not in methods:
                 return super().send(request, **more)
             request.headers.setdefault("Idempotency-Key", quoted(str(uuid.uuid4())))
+            if not isinstance(request.body, (bytes, bytearray, memoryview, str, type(None))):
+                # A file, or what is made while it is sent. Each try sends the same bytes.
+                parts = [request.body.read()] if hasattr(request.body, "read") else request.body
+                request.body = b"".join(part.encode() if isinstance(part, str) else part for part in parts)
+                request._body_position = None  # of what was a file: a redirect has nothing to rewind
+                request.headers.pop("Transfer-Encoding", None)
+                request.headers["Content-Length"] = str(len(request.body))
             return _tried(lambda: super(Adapter, self).send(request, **more),
                           lambda response: (response.status_code, response.headers, response.content),
                           (requests.ConnectionError, requests.Timeout), tries)

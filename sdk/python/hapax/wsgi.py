@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from ._calls import drive
 from ._door import BODY_MAX
-from ._http import METHODS, NO_BODY, checked, exchange, members, problem
+from ._http import METHODS, NO_BODY, checked, exchange, members, problem, size_of, whole
 from .errors import HapaxError, TooLarge
 
 
@@ -48,14 +48,14 @@ class Idempotent:
 
 
 def body_of(environ):
+    size, body = size_of(environ.get("CONTENT_LENGTH")), b""
     if environ.get("wsgi.input_terminated"):
         body = environ["wsgi.input"].read(BODY_MAX + 1)
-    else:
-        size = int(environ.get("CONTENT_LENGTH") or 0)
-        body = environ["wsgi.input"].read(size) if 0 < size <= BODY_MAX else b"" if size == 0 else bytes(BODY_MAX + 1)
-    if len(body) > BODY_MAX:
+    elif 0 < size <= BODY_MAX:
+        body = environ["wsgi.input"].read(size)
+    if len(body) > BODY_MAX or not 0 <= size <= BODY_MAX:
         raise TooLarge(f"the request's body is over {BODY_MAX} bytes")
-    return body
+    return whole(body, size)
 
 
 def request_of(environ):
