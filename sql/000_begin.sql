@@ -10,8 +10,9 @@
 -- procedural code around every version, which are hard to read.
 --
 -- A schema is refused if a role that is no superuser, and not the current one, has made something
--- in it: Hapax would take that object for its own and run it with the rights of the role that sets
--- up. Backslashes stand in E'' alone: standard_conforming_strings may be off.
+-- in it, or a trigger or foreign key on its tables: Hapax would take that object for its own and
+-- run it with the rights of the role that sets up. Backslashes stand in E'' alone:
+-- standard_conforming_strings may be off.
 
 BEGIN;
 SET LOCAL client_min_messages = warning;
@@ -22,6 +23,7 @@ DO $$
 DECLARE
     found integer;
     stranger name;
+    by_trigger boolean;
 BEGIN
     PERFORM pg_catalog.pg_advisory_xact_lock(5206439827364518177);
     IF pg_catalog.current_setting('server_version_num')::integer < 140000 THEN
@@ -29,15 +31,28 @@ BEGIN
             pg_catalog.current_setting('server_version')
             USING ERRCODE = 'feature_not_supported';
     END IF;
-    SELECT r.rolname INTO stranger
+    -- The other table of a constraint trigger may be anybody's: the function's owner counts, too.
+    SELECT r.rolname, o.by_trigger INTO stranger, by_trigger
     FROM pg_catalog.pg_namespace n, LATERAL (
-        SELECT n.nspowner
-        UNION SELECT p.proowner FROM pg_catalog.pg_proc p WHERE p.pronamespace = n.oid
-        UNION SELECT c.relowner FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid) o(owner)
+        SELECT n.nspowner, false
+        UNION SELECT p.proowner, false FROM pg_catalog.pg_proc p WHERE p.pronamespace = n.oid
+        UNION SELECT c.relowner, false FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid
+        UNION SELECT p.proowner, true
+        FROM pg_catalog.pg_class c JOIN pg_catalog.pg_trigger t ON t.tgrelid = c.oid
+            JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid
+        WHERE c.relnamespace = n.oid
+        UNION SELECT f.relowner, true
+        FROM pg_catalog.pg_class c JOIN pg_catalog.pg_trigger t ON t.tgrelid = c.oid
+            JOIN pg_catalog.pg_class f ON f.oid = t.tgconstrrelid
+        WHERE c.relnamespace = n.oid) o(owner, by_trigger)
     JOIN pg_catalog.pg_roles r ON r.oid = o.owner
     WHERE n.nspname = 'hapax' AND r.rolname <> current_user AND NOT r.rolsuper
-    LIMIT 1;
-    IF stranger IS NOT NULL THEN
+    ORDER BY o.by_trigger LIMIT 1;
+    IF by_trigger THEN
+        RAISE EXCEPTION 'cannot set up hapax: a trigger or foreign key on tables of the schema '
+            '"hapax" belongs to "%" (drop that)', stranger
+            USING ERRCODE = 'insufficient_privilege';
+    ELSIF stranger IS NOT NULL THEN
         RAISE EXCEPTION 'cannot set up hapax: the schema "hapax", or something in it, '
             'belongs to "%" (do this as that role)', stranger
             USING ERRCODE = 'insufficient_privilege';

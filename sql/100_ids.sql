@@ -213,22 +213,23 @@ CREATE OR REPLACE FUNCTION hapax.what_of(p_what text) RETURNS bytea
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 AS $$
 DECLARE
-    v_text pg_catalog.text;
     v_what pg_catalog.bytea;
+    v_cut pg_catalog.int4 := 252;
 BEGIN
     IF p_what IS NULL THEN
         RETURN '';
     END IF;
-    v_text := regexp_replace(p_what, '[[:cntrl:]]', '?', 'g');
-    v_what := convert_to(left(v_text, 256), 'UTF8');
+    -- [:cntrl:] has 80 to 9f, which in SQL_ASCII are bytes of other characters.
+    v_what := convert_to(regexp_replace(p_what, CASE getdatabaseencoding()
+        WHEN 'SQL_ASCII' THEN E'[\\x01-\\x1f\\x7f]|\\xc2[\\x80-\\x9f]'
+        ELSE '[[:cntrl:]]' END, '?', 'g'), 'UTF8');
     IF octet_length(v_what) <= 255 THEN
         RETURN v_what;
     END IF;
-    v_text := left(v_text, 252);
-    WHILE octet_length(convert_to(v_text, 'UTF8')) > 252 LOOP
-        v_text := left(v_text, -1);
+    WHILE get_byte(v_what, v_cut) & 192 = 128 LOOP -- within a character
+        v_cut := v_cut - 1;
     END LOOP;
-    RETURN convert_to(v_text, 'UTF8') || decode('e280a6', 'hex'); -- an ellipsis
+    RETURN substr(v_what, 1, v_cut) || decode('e280a6', 'hex'); -- an ellipsis
 END
 $$;
 

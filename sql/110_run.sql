@@ -354,7 +354,7 @@ BEGIN
             -- What the record becomes (n_...), by the code that the tables below gave. Named
             -- constants would be parameters of this statement, and so unknown to its planner.
             --
-            --   code     the record …                           verdict
+            --   code     the record ...                          verdict
             --   < 100    stays                                  the code itself
             --   101      is new, `started`                      CLAIMED
             --   102      is `started` again: taken over         CLAIMED

@@ -73,6 +73,7 @@ DECLARE
     o record;
     b record;
     v record;
+    v_what text;
 BEGIN
     t := hapax.token_parts(token);
     IF t.id <> hapax.id_of(scope, key, NULL::text, v_secret, owner) THEN
@@ -80,8 +81,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     step_key := hapax.key_derive(key, step);
-    SELECT x.fingerprint, x.caller, x.hold, x.attempt, x.created_us, x.retention_ms,
-        convert_from(x.what, 'UTF8') AS what INTO o
+    SELECT x.fingerprint, x.caller, x.hold, x.attempt, x.created_us, x.retention_ms, x.what INTO o
     FROM hapax.operations x WHERE x.id = t.id AND x.token = hapax.mark_of(t.token)
         AND x.state = 1;
     IF NOT FOUND THEN
@@ -89,10 +89,15 @@ BEGIN
             USING ERRCODE = 'HX001', HINT = 'Another attempt has it. Roll back; '
                 'nothing of this transaction may be committed.';
     END IF;
+    BEGIN
+        v_what := nullif(convert_from(o.what, 'UTF8'), '');
+    EXCEPTION WHEN untranslatable_character THEN
+        NULL; -- it has characters that this database has not
+    END;
     SELECT * INTO STRICT b FROM hapax.claim(scope, key, o.fingerprint, o.caller, lease,
         CASE WHEN o.retention_ms < c_forever THEN o.retention_ms * interval '1 millisecond' END,
         CASE WHEN o.hold THEN 'hold' ELSE 'rerun' END::text, attempts_max, step, wait, owner,
-        concat_ws(' ', nullif(o.what, ''), 'step', step), 0);
+        concat_ws(' ', v_what, 'step', step), 0);
     verdict := b.verdict;
     status := b.status;
     headers := b.headers;

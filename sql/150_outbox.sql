@@ -123,6 +123,10 @@ BEGIN
         RAISE EXCEPTION 'hapax: the headers are not an object, or over 65536 bytes'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    -- Headers go out as UTF-8. So do the other texts, but in SQL_ASCII as the bytes that they are.
+    -- A relay would end at what cannot.
+    PERFORM convert_to(concat(headers, CASE WHEN getdatabaseencoding() <> 'SQL_ASCII'
+        THEN concat(topic, aggregate, content_type) END), 'UTF8');
     IF EXISTS (SELECT FROM jsonb_each(coalesce(headers, '{}')) h
         WHERE jsonb_typeof(h.value) <> 'string' OR h.key = '') THEN
         RAISE EXCEPTION 'hapax: a header is no string, or has no name'
@@ -259,6 +263,9 @@ DECLARE
     v_now CONSTANT bigint := hapax.now_us();
     v_far CONSTANT bigint := v_now + 7200000000; -- twice the longest pause
     c_end CONSTANT bytea := decode('00', 'hex');
+    -- In SQL_ASCII an earlier version took headers of any bytes.
+    c_encoding CONSTANT name := CASE getdatabaseencoding() WHEN 'SQL_ASCII' THEN 'SQL_ASCII'
+        ELSE 'UTF8' END;
     v_published bigint[];
     v_failed bigint[];
 BEGIN
@@ -291,7 +298,7 @@ BEGIN
     SELECT w.seq, w.topic, w.aggregate, w.key, w.content_type,
         CASE WHEN w.headers <> '{}' THEN (
             SELECT string_agg(
-                convert_to(h.key, 'UTF8') || c_end || convert_to(h.value, 'UTF8') || c_end,
+                convert_to(h.key, c_encoding) || c_end || convert_to(h.value, c_encoding) || c_end,
                 ''::bytea ORDER BY h.key)
             FROM jsonb_each_text(w.headers) h) END,
         w.payload

@@ -67,6 +67,16 @@ class Database:
             conn.close()
 
 
+def in_encoding(server, encoding):
+    """A database with the schema, in another encoding than UTF-8."""
+    database = Database(server, script=None)
+    server.psql(f"DROP DATABASE {database.name}")
+    server.psql(f"CREATE DATABASE {database.name} ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' "
+                "TEMPLATE template0")
+    server.initialised(database.name)
+    return database
+
+
 @pytest.fixture
 def db(server):
     database = Database(server)

@@ -17,7 +17,7 @@ import psycopg2
 from conftest import BUILD
 from postgres_server import Postgres
 from process import PATIENCE
-from sql_database import ask, later, row, waits
+from sql_database import ROOT, ask, in_encoding, later, row, waits
 
 ALL = list(range(64))
 LEASE = 30000
@@ -91,6 +91,41 @@ def test_what_is_over_a_limit_is_refused_by_name(db, what, values):
     with pytest.raises(psycopg2.Error, match=what) as refused:
         publish(db.connect(), **values)
     assert refused.value.pgcode == "22023"
+
+
+# A relay would get an error instead of it, with all that it takes, and end.
+@pytest.mark.parametrize("encoding, refused, taken", [
+    ("SQL_ASCII", {"headers": '{"a": "%"}'}, {"topic": "%", "aggregate": "%", "content_type": "%"}),
+    ("WIN1252", {"topic": "%", "aggregate": "%", "headers": '{"a": "%"}', "content_type": "%"}, {}),
+])
+def test_what_a_relay_cannot_be_sent_is_refused(server, encoding, refused, taken):
+    db = in_encoding(server, encoding)
+    conn = db.connect()
+
+    def send(name, text):
+        words = {"topic": "t", "aggregate": "a", name: text.replace("%", "\\x81")}  # no character of either
+        ask(conn, "SELECT hapax.publish(key => 'k', " + ", ".join(f"{n} => E'{w}'" for n, w in words.items()) + ")")
+
+    for name, text in refused.items():
+        with pytest.raises((psycopg2.errors.CharacterNotInRepertoire, psycopg2.errors.UntranslatableCharacter)):
+            send(name, text)
+    for name, text in taken.items():
+        send(name, text)
+    db.close()
+
+
+# An earlier version took such a message. What the page says to do puts it aside, alone, and a relay gets the others.
+def test_what_a_relay_cannot_be_sent_is_put_aside_by_hand(server):
+    db = in_encoding(server, "WIN1252")
+    conn = db.connect()
+    bad, good = (publish(conn, aggregate) for aggregate in "ab")
+    ask(conn, "UPDATE hapax.outbox SET headers = E'{\"a\": \"\\x81\"}' WHERE seq = %s", bad)
+    with pytest.raises(psycopg2.errors.UntranslatableCharacter):
+        turn(conn)
+    ask(conn, re.search(r"```sql\n(DO .*?)```", (ROOT / "docs/sagas.md").read_text(), re.S)[1])
+    assert turn(conn) == [good]
+    assert [seq for seq, *_ in ask(conn, "SELECT * FROM hapax.outbox_aside(0, 10)")] == [bad]
+    db.close()
 
 
 def test_a_listener_is_woken(db):

@@ -24,7 +24,7 @@ from process import PATIENCE, wait_for
 from sql_database import (
     BUILD, ROOT, SCRIPT, CLAIM, RENEW, COMPLETE, READ, RESOLVE, CLAIMED,
     IN_FLIGHT, COMPLETED, OK, LOST, FOUND, ABSENT, RERUN, HOLD, FORGET, FORCE, PACKED, BUSY,
-    FOREVER, LONG_MS, TYPES, Database, ask, row, begin, complete, op, answers, run, waits, later)
+    FOREVER, LONG_MS, TYPES, Database, ask, row, begin, complete, in_encoding, op, answers, run, waits, later)
 
 # ---- names ------------------------------------------------------------------------------------
 
@@ -1312,6 +1312,26 @@ def test_what_an_operation_is_is_kept(db):
     row(conn, "hapax.step_begin(%s, 'shop', 'h', 'charge')", begin(conn, "h", what="POST /h")["token"])
     assert db.run("SELECT convert_from(what, 'UTF8') FROM hapax.operations "
                   "WHERE id = hapax.id('shop', 'h', 'charge')") == [("POST /h step charge",)]
+
+
+# A database need not have the characters of what an operation is: a step of it begins all the same. What is too long is
+# cut between two characters.
+@pytest.mark.parametrize("encoding, given, kept", [
+    ("LATIN1", "POST /pay " + "x" * 242 + "…", "step charge"),
+    ("LATIN1", "POST /é", "POST /é step charge"),
+    ("SQL_ASCII", "POST /" + "x" * 245 + "…", "POST /" + "x" * 245 + "…"),
+    ("SQL_ASCII", "POST /é", "POST /é step charge"),
+])
+def test_a_step_begins_in_any_encoding(server, encoding, given, kept):
+    db = in_encoding(server, encoding)
+    conn, what = db.connect(), "SELECT what FROM hapax.operations WHERE id = hapax.id('shop', 'k', %s)"
+    id, token = bytes(ask(conn, "SELECT hapax.id('shop', 'k')")[0][0]), secrets.token_bytes(16)
+    assert run(conn, [op(CLAIM, id, token, what=given.encode())])[0][0] == CLAIMED
+    step = row(conn, "hapax.step_begin(%s, 'shop', 'k', 'charge')", base64.urlsafe_b64encode(id + token).decode())
+    assert step["verdict"] == "claimed"
+    assert bytes(ask(conn, what, "charge")[0][0]).decode() == kept
+    ask(conn, "SELECT hapax.begin('shop', 'k2', what => 'x' || repeat(convert_from('\\xc3a9', 'UTF8'), 128))")
+    db.close()
 
 
 # Every column and what anybody calls is commented, and nobody is granted anything by the script.

@@ -165,6 +165,55 @@ def test_a_strangers_function_is_told(db, role):
     assert hapax(db, "init")[0] == 0 and dangers(db) == []
 
 
+# A trigger runs in our functions, with their owner's rights; a foreign key keeps records from being purged. Both stay
+# when the rights that they were made with are taken back. So check tells them, and init goes no further.
+@pytest.mark.some(1)
+@pytest.mark.parametrize("made, undo", [
+    ("CREATE TRIGGER trap BEFORE UPDATE ON hapax.operations FOR EACH ROW EXECUTE FUNCTION {own}.t()",
+     "DROP TRIGGER trap ON hapax.operations"),
+    ("CREATE TABLE {own}.t (id bytea CONSTRAINT trap REFERENCES hapax.operations)", "DROP TABLE {own}.t"),
+    ("CREATE CONSTRAINT TRIGGER trap AFTER UPDATE ON hapax.operations FROM hapax.outbox FOR EACH ROW EXECUTE FUNCTION "
+     "{own}.t()", "DROP TRIGGER trap ON hapax.operations"),
+])
+def test_a_strangers_trigger_is_told(db, role, made, undo):
+    own = stranger = role(db, "stranger")
+    db.run(f"CREATE SCHEMA {own} AUTHORIZATION {stranger}; GRANT USAGE ON SCHEMA hapax TO {stranger}; "
+           f"GRANT ALL ON ALL TABLES IN SCHEMA hapax TO {stranger}")
+    conn = db.connect(user=stranger)
+    ask(conn, f"CREATE FUNCTION {own}.t() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'")
+    ask(conn, made.format(own=own))
+    db.run(f"REVOKE ALL ON ALL TABLES IN SCHEMA hapax FROM {stranger}")
+    (told,) = dangers(db)
+    assert f'the role "{stranger}" has put' in told and '"trap" on the table "operations"' in told
+    code, text = hapax(db, "init")
+    assert code == 3 and f'foreign key on tables of the schema "hapax" belongs to "{stranger}" (drop that)' in text
+    db.run(undo.format(own=own))
+    assert hapax(db, "init")[0] == 0 and dangers(db) == []
+
+
+# One that runs a superuser's function may be anybody's, or the owner's own: check tells it, and init leaves it alone.
+def test_a_trigger_of_a_superusers_function_is_told(db, role):
+    db.run("CREATE TRIGGER own BEFORE UPDATE ON hapax.outbox FOR EACH ROW EXECUTE FUNCTION "
+           "suppress_redundant_updates_trigger()")
+    (told,) = dangers(db)
+    assert 'somebody has put' in told and '"own" on the table "outbox"' in told
+    code, text = hapax(db, "init")
+    assert code == 0 and "nothing had to be made" in text
+    db.run(SCRIPT)
+
+
+# However many of these there are, init still takes back what it can.
+def test_what_stays_hides_no_right_that_is_taken_back(db, role):
+    reader = role(db, "reader")
+    db.run("".join(f"CREATE TRIGGER own{n} BEFORE UPDATE ON hapax.outbox FOR EACH ROW EXECUTE FUNCTION "
+                   "suppress_redundant_updates_trigger();" for n in range(20)))
+    db.run(f"GRANT SELECT ON hapax.operations TO {reader}")
+    assert f'the role "{reader}" has rights on tables' in dangers(db)[0]
+    code, text = hapax(db, "init")
+    assert code == 0 and "took back rights" in text
+    assert len(dangers(db)) == 20 and reader not in "".join(dangers(db))
+
+
 # ---- readers ----------------------------------------------------------------------------------
 
 
@@ -245,7 +294,13 @@ def test_the_owner_need_not_be_a_superuser(bare, role):
     bare.run(f"GRANT SELECT ON hapax.operations TO {role(bare, 'reader')}")
     code, text = hapax(bare, "init", user=owner)
     assert code == 0 and "took back rights" in text and dangers(bare) == []
+    bare.run("CREATE FUNCTION public.t() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'; "
+             f"ALTER FUNCTION public.t OWNER TO {owner}; "
+             "CREATE TRIGGER own BEFORE UPDATE ON hapax.operations FOR EACH ROW EXECUTE FUNCTION public.t()")
+    with pytest.raises(psycopg2.errors.InsufficientPrivilege, match=rf'"{owner}" \(do this as that role\)'):
+        bare.run(SCRIPT)
     ask(bare.connect(user=owner), SCRIPT)
+    bare.run("DROP FUNCTION public.t CASCADE")
     assert "danger" not in re.sub(r"danger +fsync.*", "", hapax(bare, "check", user=owner)[1])
 
 
@@ -296,6 +351,14 @@ def roles(db, role):
     code, text = hapax(db, "init", more=words)
     assert code == 0 and all(f'the role "{name}" has the rights of: {use}' in text for use, name in made.items()), text
     return {**made, "stranger": role(db, "stranger")}
+
+
+# A role that was not given the right to give its rights to others is told so. PostgreSQL itself only warns.
+def test_a_role_gives_no_rights_that_are_not_its_own_to_give(db, roles):
+    second = roles["stranger"]
+    code, text = hapax(db, "init", user=roles["operator"], more=["--role", f"operator={second}"])
+    assert code == 3 and "may not give rights" in text, text
+    assert hapax(db, "list", user=second)[0] == 3
 
 
 ACTS = (("list",), ("show", "k"), ("resolve", "k", "--force", "--fail"), ("resolve", "k", "--force", "--forget"),

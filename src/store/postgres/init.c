@@ -131,7 +131,8 @@ static enum hapax_error find_strangers(struct hapax__pg_link *link, int64_t dead
     enum hapax_error error = hapax__pg_strangers(link, deadline_us, &rows);
 
     if (error == HAPAX_ERR_NONE) {
-        *found = PQntuples(rows) > 0;
+        for (int i = 0; i < PQntuples(rows); i++)
+            *found |= PQgetvalue(rows, i, 2)[0] == 't';
         PQclear(rows);
     }
     return error;

@@ -141,7 +141,8 @@ enum hapax_error hapax__pg_rights(const char *uri, const char *use, const char *
                                   hapax_say *say, void *arg, char text[HAPAX_TEXT_MAX]);
 
 /* Asks who has rights on the schema that only its owner should have (rights.c). On success *out has
- * a row of text each, 20 at most: who it is; which right, and what to do. The caller frees it. On
+ * a row of text each, 20 at most: who it is; which right, and what to do; "t" where the script
+ * takes that back or refuses to run, "f" where it leaves that alone. The caller frees it. On
  * failure link->text says why. */
 enum hapax_error hapax__pg_strangers(struct hapax__pg_link *link, int64_t deadline_us,
                                      PGresult **out);

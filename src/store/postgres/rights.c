@@ -17,15 +17,18 @@
 #include <string.h>
 
 #define ROLE_MAX       63u /* bytes of a name; PostgreSQL cuts a longer one */
-#define STATEMENTS_MAX 1024u
+#define STATEMENTS_MAX 2048u
 
 /* Only functions with a comment are for grants by name. So a role that may call another function
- * was given all functions. Rights of superusers are not told: they need none. */
+ * was given all functions. Rights of superusers are not told: they need none. Hapax makes no
+ * trigger and no foreign key. Who made one that calls a superuser's function is not known. The
+ * other table of a constraint trigger may be anybody's. First comes what hapax init takes back or
+ * refuses to run for. */
 static const char question[] =
     "SET LOCAL search_path = pg_catalog, pg_temp;"
     " WITH n AS (SELECT oid, nspowner, nspacl FROM pg_namespace WHERE nspname = 'hapax')"
-    " SELECT CASE w.who WHEN 0 THEN 'every role (PUBLIC)'"
-    "  ELSE format('the role \"%s\"', r.rolname) END, w.what"
+    " SELECT CASE WHEN w.who = 0 THEN 'every role (PUBLIC)' WHEN w.who IS NULL THEN 'somebody'"
+    "  ELSE format('the role \"%s\"', r.rolname) END, w.what, w.who IS NOT NULL"
     " FROM ("
     "  SELECT a.grantee, 'may make functions in the schema \"hapax\", which could run with its"
     " owner''s rights (run \"hapax init\")'"
@@ -48,9 +51,16 @@ static const char question[] =
     "  FROM n, LATERAL (SELECT p.proowner, p.proname FROM pg_proc p WHERE p.pronamespace = n.oid"
     "   UNION SELECT c.relowner, c.relname FROM pg_class c WHERE c.relnamespace = n.oid)"
     "   o(owner, name)"
-    "  WHERE o.owner <> n.nspowner) w(who, what)"
+    "  WHERE o.owner <> n.nspowner"
+    "  UNION SELECT o.oid, format('has put the trigger or foreign key \"%s\" on the table \"%s\" of"
+    " the schema \"hapax\" (drop that)', coalesce(k.conname, t.tgname), c.relname)"
+    "  FROM n JOIN pg_class c ON c.relnamespace = n.oid JOIN pg_trigger t ON t.tgrelid = c.oid"
+    "   JOIN pg_proc p ON p.oid = t.tgfoid LEFT JOIN pg_class f ON f.oid = t.tgconstrrelid"
+    "   LEFT JOIN pg_constraint k ON k.oid = t.tgconstraint"
+    "   LEFT JOIN pg_roles o ON o.oid IN (p.proowner, f.relowner) AND NOT o.rolsuper"
+    "    AND o.oid <> n.nspowner) w(who, what)"
     " LEFT JOIN pg_roles r ON r.oid = w.who WHERE r.rolsuper IS NOT TRUE"
-    " ORDER BY 1, 2 LIMIT 20";
+    " ORDER BY 3 DESC, 1, 2 LIMIT 20";
 
 enum hapax_error hapax__pg_strangers(struct hapax__pg_link *link, int64_t deadline_us,
                                      PGresult **out)
@@ -109,6 +119,22 @@ static void write_statements(char out[STATEMENTS_MAX], const struct use *use, co
                    "GRANT USAGE ON SCHEMA hapax TO \"%s\";\n"
                    "GRANT EXECUTE ON FUNCTION %s TO \"%s\";",
                    role, role, role, use->functions, role);
+}
+
+/* Whoever may not give a right to others gets no more than a warning from the server. */
+static void add_proof(char statements[STATEMENTS_MAX], const struct use *use, const char *role)
+{
+    size_t len = strlen(statements);
+
+    (void)snprintf(
+        statements + len, STATEMENTS_MAX - len,
+        "\nDO $$ BEGIN IF NOT (SELECT pg_catalog.has_schema_privilege('%s', 'hapax', 'USAGE')"
+        " AND pg_catalog.bool_and(pg_catalog.has_function_privilege('%s',"
+        " f.name::pg_catalog.regproc, 'EXECUTE'))"
+        " FROM pg_catalog.unnest(pg_catalog.string_to_array('%s', ', ')) f(name)) THEN"
+        " RAISE EXCEPTION 'this role may not give rights on the schema \"hapax\" (run this as its"
+        " owner)' USING ERRCODE = 'insufficient_privilege'; END IF; END $$;",
+        role, role, use->functions);
 }
 
 static enum hapax_error run(struct hapax__pg_link *link, const char *statements)
@@ -171,6 +197,7 @@ enum hapax_error hapax__pg_rights(const char *uri, const char *use_name, const c
         say(arg, false, statements);
         return HAPAX_ERR_NONE;
     }
+    add_proof(statements, use, role);
     error = grant(uri, statements, text);
     if (error == HAPAX_ERR_NONE)
         hapax__tell(say, arg, false, "the role \"%s\" has the rights of: %s", role, use->name);

@@ -27,7 +27,7 @@ from pg import Database
 sys.path.insert(0, str(ROOT / "tests/servers"))
 import postgres_server  # noqa: E402
 from collector import Collector  # noqa: E402
-from process import free_port  # noqa: E402
+from process import faketime, free_port  # noqa: E402
 from proxy import Proxy  # noqa: E402
 
 ROUNDS = int(os.environ.get("HAPAX_RELAY_ROUNDS", 8))
@@ -112,14 +112,18 @@ def test_a_key_is_utf8_whatever_the_environment_says(hapax, database, queue):
     assert properties.message_id == "schlüssel"
 
 
-# Such a database may hold any bytes. To a client in UTF-8 it sends an error instead of those that are no UTF-8.
+# Such a database may hold any bytes. To a client in UTF-8 it sends an error instead of those that are no UTF-8. A
+# header that an earlier publish() let pass holds up no message behind it.
 def test_a_database_without_an_encoding_stops_no_relay(hapax, server, queue):
     name = f"ascii_{os.getpid()}"
     server.psql(f"CREATE DATABASE {name} ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
     server.initialised(name)
-    relay(hapax, None, uri=server.uri(name))
+    server.psql(f"SELECT hapax.publish('{queue.name}', 'a', 'k-header', NULL, 'header', '{{\"a\": \"?\"}}')", name)
+    server.psql("UPDATE hapax.outbox SET headers = E'{\"a\": \"M\\xFCller\"}'", name)
     server.psql(f"SELECT hapax.publish('{queue.name}', E'M\\xFCller', 'k-ascii', NULL, 'ascii', '{{}}')", name)
-    assert [body for body, _ in bodies(queue, 1)] == ["ascii"]
+    relay(hapax, None, uri=server.uri(name))
+    found = dict(bodies(queue, 2))
+    assert set(found) == {"ascii", "header"} and found["header"]["a"] == b"M\xFCller"
 
 
 # Neither its own line nor that of `hapax config` has what may be a secret of the broker's.
@@ -535,6 +539,25 @@ def test_a_broker_that_was_away_gets_all(hapax, database):
             assert [body for body in found if int(body) // 15 == first // 15] == [str(first + i) for i in range(15)]
     finally:
         broker.end()
+
+
+# It is connected, and its letter is not confirmed. Here a minute is over at once.
+@pytest.mark.ci
+def test_a_row_that_an_alarm_keeps_back_is_told(hapax, database, folder):
+    clock = folder / "clock"
+    clock.write_text("+0")
+    with rabbit.rabbitmq_server.RabbitMQ() as broker, (folder / "log").open("w") as log:
+        queue = rabbit.Queue(broker.start())
+        broker.alarm(True)
+        relay(hapax, database, "--lease", "1h", broker=broker.uri(heartbeat="60s"), stderr=log,
+              FAKETIME_TIMESTAMP_FILE=str(clock), FAKETIME_NO_CACHE="1", **faketime())
+        publish(database, queue, "one")
+        wait_until(broker.blocked, "the alarm")
+        clock.write_text("+70")
+        wait_until(lambda: "no row was published or refused for a minute: RabbitMQ has an alarm" in
+                   (folder / "log").read_text(), lambda: f"the line in {(folder / 'log').read_text()}")
+        broker.alarm(False)
+        assert [body for body, _ in bodies(queue, 1)] == ["one"]
 
 
 def test_a_database_that_was_away_is_waited_for(hapax, queue):
