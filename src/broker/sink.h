@@ -73,7 +73,8 @@ enum hapax__sent {
 
 struct hapax__sink {
     const struct hapax__sink_type *type;
-    /* The last failure of the connection, a queue or a topic, without secrets. */
+    /* The last failure of the connection, a queue or a topic, without secrets. Empty since it works
+     * again. */
     char text[HAPAX_TEXT_MAX];
     /* Why the letter that was reaped last is REFUSED; "" for any other result. */
     char why[HAPAX_TEXT_MAX];

@@ -125,7 +125,8 @@ static const struct cli_option options[] = {
      "Where they are put, as amqp://localhost/?queue=orders"},
     {"scope", "S", CLI_TEXT, offsetof(struct redrive_args, scope), 0, 0,
      "Only letters of this scope"},
-    {"key", "K", CLI_TEXT, offsetof(struct redrive_args, key), 0, 0, "Only letters of this key"},
+    {"key", "K", CLI_TEXT, offsetof(struct redrive_args, key), 0, 0,
+     "Only letters of this key, whoever owns it"},
     {"key-from", "SOURCES", CLI_TEXT, offsetof(struct redrive_args, key_from), 0, 0,
      "Where K is in a message: the --key of \"hapax consume\""},
     {"all", NULL, CLI_FLAG, offsetof(struct redrive_args, all), 0, 0,
@@ -405,6 +406,17 @@ static void put_back(struct redriving *redriving, struct item *item, struct targ
     hapax__publish(&to->publisher, &item->publication, &item->letter);
 }
 
+/* The bytes of a letter that is kept. */
+static size_t size_of(const struct hapax__delivered *delivered)
+{
+    const struct hapax_message *message = &delivered->message;
+    size_t size = message->body.len + delivered->kept.len;
+
+    for (size_t i = 0; i < message->header_count; i++)
+        size += message->headers[i].name.len + message->headers[i].value.len;
+    return size;
+}
+
 static bool add(struct redriving *redriving, struct hapax__delivered *delivered)
 {
     struct item *item = calloc(1, sizeof(*item));
@@ -419,7 +431,7 @@ static bool add(struct redriving *redriving, struct hapax__delivered *delivered)
         put_back(redriving, item, &redriving->to);
     TAILQ_INSERT_TAIL(&redriving->items, item, link);
     redriving->kept++;
-    redriving->kept_bytes += delivered->message.body.len;
+    redriving->kept_bytes += size_of(delivered);
     redriving->seen++;
     if (redriving->args->dry_run)
         print_letter(redriving, &delivered->message, wanted);
@@ -456,7 +468,7 @@ static void drop(struct redriving *redriving, struct item *item)
 static void end_item(struct redriving *redriving, struct item *item, enum hapax__release how)
 {
     redriving->kept--;
-    redriving->kept_bytes -= item->delivered->message.body.len;
+    redriving->kept_bytes -= size_of(item->delivered);
     redriving->source->type->release(redriving->source, item->delivered, how);
     item->delivered = NULL;
     item->state = DONE;

@@ -50,6 +50,7 @@
 #define PAUSE_MAX_US (2 * US_PER_S)
 #define LAG_US       (2 * US_PER_S)
 #define SWEEP_US     (60 * US_PER_S)
+#define STUCK_US     (60 * US_PER_S) /* without a row that ends */
 #define FDS_MAX      (HAPAX__POLLFDS_MAX + 2u)
 #define BUCKETS      (2u * HAPAX__RELAY_BATCH_MAX)
 #define TOLD         4096u
@@ -101,6 +102,8 @@ struct running {
     bool called; /* a transaction has published since */
     bool below; /* rows may wait below the floor: they are looked for once that may be */
     bool broker_away; /* and the log has a line about it */
+    /* When a row last ended or was taken, the broker was away, or the log had that none ends. */
+    int64_t ended_us;
     PGresult *rows;
     struct hapax__outbox_row taken[HAPAX__RELAY_BATCH_MAX];
     struct item items[HAPAX__RELAY_BATCH_MAX];
@@ -207,6 +210,23 @@ static void see_broker(struct running *r)
     say(r, r->broker_away ? line : "the broker answers again");
 }
 
+/* Logs that no row in hand ends, though the sink may be connected: it loses each letter, or takes
+ * none. */
+static void see_stuck(struct running *r)
+{
+    int64_t now_us = hapax__monotonic_us();
+    char line[HAPAX_TEXT_MAX + 64];
+
+    if (r->open == 0 || r->broker_away)
+        r->ended_us = now_us;
+    if (now_us < r->ended_us + STUCK_US)
+        return;
+    r->ended_us = now_us;
+    (void)snprintf(line, sizeof(line), "no row was published or refused for a minute: %s",
+                   r->sink->text[0] ? r->sink->text : "the broker does not confirm them");
+    say(r, line);
+}
+
 /* Tells that the loop goes on, when that is due. Returns the moment, or an earlier one at which to
  * tell it again. */
 static int64_t beat(struct running *r, int64_t moment_us)
@@ -249,6 +269,7 @@ static void wait_until(struct running *r, int64_t moment_us)
         leave_unsent(r);
     r->sink->type->pump(r->sink);
     see_broker(r);
+    see_stuck(r);
 }
 
 /* After a failure of the database: logs it once, and waits a while. False: waiting does not
@@ -439,6 +460,7 @@ static bool take_in_hand(struct running *r)
         chain(r, item);
     }
     r->open = r->count;
+    r->ended_us = hapax__monotonic_us();
     for (size_t i = 0; i < r->count; i++)
         if (r->items[i].state == PUBLISHING)
             hapax__publish(&r->publisher, &r->items[i].publication, &r->items[i].letter);
@@ -448,6 +470,7 @@ static bool take_in_hand(struct running *r)
 static void end_item(struct running *r, struct item *item, enum state state)
 {
     item->state = state;
+    r->ended_us = hapax__monotonic_us();
     r->open--;
 }
 

@@ -133,18 +133,6 @@ def test_tls_is_verified(rabbitmq, traffic):
     assert read_line(process) == "connected\n"
 
 
-def alarm(rabbitmq, on):
-    rabbitmq.eval(f"vm_memory_monitor:set_vm_memory_high_watermark({{absolute, {10**6 if on else 10**9}}})")
-    if not on:
-        wait_for(lambda: not blocked(rabbitmq), "the alarm's end")
-
-
-def blocked(rabbitmq):
-    """Whether a connection is told to publish nothing."""
-    return "blocked" in re.findall(r"\w+", rabbitmq.eval(
-        "[rabbit_networking:connection_info(C, [state]) || C <- rabbit_networking:connections_local()]"))
-
-
 def ends_as_if_no_alarm_had_been(process):
     assert read_line(process) == "half\n"
     counts = counts_of(process)
@@ -158,17 +146,17 @@ def ends_as_if_no_alarm_had_been(process):
 def test_an_alarm_is_waited_out(rabbitmq, traffic):
     def waited_out(heartbeat_s):
         queue, heartbeat = f"alarm-{heartbeat_s}", f"{heartbeat_s}s"
-        alarm(rabbitmq, True)
+        rabbitmq.alarm(True)
         try:
             process = traffic(rabbitmq.uri(queue=queue, declare="on", heartbeat=heartbeat),
                               rabbitmq.uri(heartbeat=heartbeat), 2000)
             assert read_line(process) == "connected\n"
-            wait_for(lambda: blocked(rabbitmq), "the alarm")
+            wait_for(rabbitmq.blocked, "the alarm")
             over = time.monotonic() + 4 * heartbeat_s
             wait_for(lambda: time.monotonic() > over or process.poll() is not None, "heartbeats", pause=0.1)
             assert process.poll() is None
         finally:
-            alarm(rabbitmq, False)
+            rabbitmq.alarm(False)
         ends_as_if_no_alarm_had_been(process)
 
     at_some_pace(waited_out, 2, 10)
@@ -178,16 +166,16 @@ def test_an_alarm_is_waited_out(rabbitmq, traffic):
 def test_a_long_alarm_is_waited_out(rabbitmq, traffic, tmp_path):
     clock = tmp_path / "clock"
     clock.write_text("+0")
-    alarm(rabbitmq, True)
+    rabbitmq.alarm(True)
     try:
         process = traffic(rabbitmq.uri(queue="long-alarm", declare="on", heartbeat="120s"),
                           rabbitmq.uri(heartbeat="120s"), 2000,
                           FAKETIME_TIMESTAMP_FILE=str(clock), FAKETIME_NO_CACHE="1", **faketime())
         assert read_line(process) == "connected\n"
-        wait_for(lambda: blocked(rabbitmq), "the alarm")
+        wait_for(rabbitmq.blocked, "the alarm")
         clock.write_text("+40")
     finally:
-        alarm(rabbitmq, False)
+        rabbitmq.alarm(False)
     ends_as_if_no_alarm_had_been(process)
 
 

@@ -247,9 +247,11 @@ static void take_delayed(struct bed *bed, struct member *member, struct hapax__d
     must(hapax__monotonic_us() - delayed_since_us >= DELAY_MS * 1000 - 20000); /* two clocks */
     must(delivered->message.position.len == strlen("delayed/0/0"));
     must(memcmp(delivered->message.position.ptr, "delayed/0/0", strlen("delayed/0/0")) == 0);
+    must(delivered->message.from.len == strlen("delayed"));
 }
 
-/* A delayed letter comes by the retry topic, not before its time, with its first position. */
+/* A delayed letter comes by the retry topic, not before its time, with its first position, and as a
+ * message of its topic. */
 CASE(a_delayed_letter_comes_when_it_is_due)
 {
     struct bed *bed = bed_new("delayed", 1);

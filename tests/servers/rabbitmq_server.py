@@ -173,6 +173,17 @@ class RabbitMQ(Server):
         finally:
             self.eval(f"application:set_env(rabbit, max_message_size, {was})")
 
+    def alarm(self, on):
+        """A memory alarm: no connection may publish."""
+        self.eval(f"vm_memory_monitor:set_vm_memory_high_watermark({{absolute, {10**6 if on else 10**9}}})")
+        if not on:
+            wait_for(lambda: not self.blocked(), "the alarm's end")
+
+    def blocked(self):
+        """Whether a connection is told to publish nothing."""
+        return "blocked" in re.findall(r"\w+", self.eval(
+            "[rabbit_networking:connection_info(C, [state]) || C <- rabbit_networking:connections_local()]"))
+
     def slow_log(self, seconds):
         """Quorum queues write nothing to their log for so long, from now on."""
         self.eval(f"""

@@ -509,10 +509,11 @@ CASE(a_message_without_a_key_is_asked_for_without_one)
     assert_memory_not_equal(bed.asked.request.fingerprint.bytes, zero.bytes, 32);
 }
 
-/* max_request to the byte; headers that are too many, or cannot be read. */
+/* max_request to the byte; headers that are too many, or cannot be read. The position is none of a
+ * message's own. */
 CASE(what_is_too_large_is_said_to_be)
 {
-    static struct hapax_message_header headers[257];
+    static struct hapax_message_header headers[258];
     struct bed bed;
 
     MESSAGE(&bed, "abcd", "id", "k");
@@ -526,7 +527,7 @@ CASE(what_is_too_large_is_said_to_be)
     bed.delivered.damaged = HAPAX__HEADERS_UNREAD;
     ask(&bed, NULL);
     assert_refused(&bed, HAPAX_ANSWER_TOO_LARGE);
-    for (size_t i = 0; i < 257; i++)
+    for (size_t i = 0; i < 258; i++)
         headers[i].name = headers[i].value = hapax_str(i == 255 ? "id" : "x");
     MESSAGE(&bed, "", "id", "k");
     bed.delivered.message.headers = headers;
@@ -534,6 +535,12 @@ CASE(what_is_too_large_is_said_to_be)
     ask(&bed, NULL);
     assert_key(&bed, "id");
     bed.delivered.message.header_count = 257;
+    ask(&bed, NULL);
+    assert_refused(&bed, HAPAX_ANSWER_TOO_LARGE);
+    headers[0].name = hapax_str("hapax-position");
+    ask(&bed, NULL);
+    assert_key(&bed, "id");
+    bed.delivered.message.header_count = 258;
     ask(&bed, NULL);
     assert_refused(&bed, HAPAX_ANSWER_TOO_LARGE);
     headers[0].name = hapax_str("hapax-base"); /* a copy, which has our own beside its message's */

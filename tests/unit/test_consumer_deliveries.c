@@ -30,6 +30,8 @@ struct bed {
     unsigned taken, released;
     void *tags[IN_HAND]; /* letters with the sink */
     unsigned letters;
+    unsigned held; /* of them: those that have not ended yet */
+    bool full; /* the sink takes no letter */
     enum hapax__sent result; /* of letters */
     char log[4096];
 };
@@ -46,6 +48,8 @@ static void release(struct hapax__source *source, struct hapax__delivered *deliv
 static bool send_letter(struct hapax__sink *sink, const struct hapax__letter *letter)
 {
     (void)sink;
+    if (playing->full)
+        return false;
     must(playing->letters < IN_HAND);
     playing->tags[playing->letters++] = letter->tag;
     return true;
@@ -54,7 +58,7 @@ static bool send_letter(struct hapax__sink *sink, const struct hapax__letter *le
 static enum hapax__sent reap(struct hapax__sink *sink, void **tag)
 {
     (void)sink;
-    if (playing->letters == 0)
+    if (playing->letters == playing->held)
         return HAPAX__SENT_NOTHING;
     *tag = playing->tags[--playing->letters];
     return playing->result;
@@ -161,6 +165,19 @@ static unsigned run_ready(struct bed *bed, unsigned good)
     return n;
 }
 
+/* It becomes a dead letter. */
+static void mismatch(struct bed *bed, struct hapax__entry *entry)
+{
+    entry->ended = (struct hapax__ended){.kind = HAPAX_ANSWER_MISMATCH, .retry_after_ms = -1};
+    hapax__deliveries_answered(&bed->deliveries, entry);
+}
+
+static void send_and_reap(struct bed *bed)
+{
+    hapax__deliveries_send(&bed->deliveries);
+    hapax__deliveries_reap(&bed->deliveries);
+}
+
 static void pass_us(struct bed *bed, int64_t us)
 {
     bed->deliveries.now_us += us;
@@ -215,6 +232,38 @@ CASE(a_handler_that_is_back_gets_all_that_waited)
     assert_int_equal(bed.stats.acknowledged, IN_HAND);
     assert_int_equal(hapax__deliveries_room(&bed.deliveries), IN_HAND);
     assert_int_equal(log_count(&bed, "takes messages again"), 1);
+    bed_close(&bed);
+}
+
+/* ---- an order ---------------------------------------------------------------------------- */
+
+/* Those behind a message that waits take all places in the end. The log says so each minute, until
+ * a place is free. */
+CASE(places_taken_by_those_behind_one_are_told)
+{
+    struct hapax__entry *other;
+    struct bed bed;
+
+    bed_open(&bed);
+    bed.deliveries.by_broker = false;
+    for (int i = 0; i < IN_HAND; i++)
+        bed.delivered[i].order = i == 0 ? hapax_str("other") : hapax_str("key");
+    assert_int_equal(take(&bed, TAKEN), IN_HAND);
+    other = begin(&bed); /* its handler takes long */
+    for (unsigned minute = 0; minute < 3; minute++) {
+        assert_true(run_ready(&bed, 0) <= 1);
+        pass_us(&bed, MINUTE - 1);
+        assert_int_equal(log_count(&bed, "no message is taken: 6 of the 8 in hand"), minute);
+        assert_true(run_ready(&bed, 0) <= 1);
+        pass_us(&bed, 1);
+        assert_int_equal(log_count(&bed, "no message is taken: 6 of the 8 in hand"), minute + 1);
+        assert_int_equal(hapax__deliveries_room(&bed.deliveries), 0);
+        assert_true(hapax__deliveries_due(&bed.deliveries) > bed.deliveries.now_us);
+    }
+    end(&bed, other, HAPAX_CLASS_FINAL);
+    assert_int_equal(hapax__deliveries_room(&bed.deliveries), 1);
+    pass_us(&bed, MINUTE);
+    assert_int_equal(log_count(&bed, "no message is taken"), 3);
     bed_close(&bed);
 }
 
@@ -302,12 +351,8 @@ CASE(a_letter_that_is_refused_for_good_is_shown)
     bed.result = HAPAX__SENT_REFUSED;
     snprintf(bed.sink.why, sizeof(bed.sink.why), "no queue");
     take(&bed, 2);
-    for (int i = 0; i < 2; i++) {
-        struct hapax__entry *entry = begin(&bed);
-
-        entry->ended = (struct hapax__ended){.kind = HAPAX_ANSWER_MISMATCH, .retry_after_ms = -1};
-        hapax__deliveries_answered(&bed.deliveries, entry);
-    }
+    for (int i = 0; i < 2; i++)
+        mismatch(&bed, begin(&bed));
     for (int minute = 0; minute < 10; minute++) {
         for (int i = 0; i < 12; i++) {
             hapax__deliveries_send(&bed.deliveries);
@@ -328,48 +373,82 @@ CASE(a_letter_that_is_refused_for_good_is_shown)
     bed_close(&bed);
 }
 
-/* While the sink is away and has letters, the log says why, each minute and not at once. */
+/* While no letter is confirmed or refused, the log says why, each minute and not at once: without a
+ * connection, where each letter is lost, and where the sink takes none. */
 CASE(letters_that_cannot_be_sent_are_told)
 {
-    struct hapax__entry *entry;
+    static const struct {
+        bool connected, full;
+        const char *text, *said;
+    } plays[] = {{false, false, "no broker", "no broker"},
+                 {true, false, "too few replicas", "too few replicas"},
+                 {true, true, "", "the broker does not confirm them"}};
+
+    for (size_t play = 0; play < sizeof(plays) / sizeof(plays[0]); play++) {
+        char line[HAPAX_TEXT_MAX];
+        struct bed bed;
+
+        bed_open(&bed);
+        bed.result = HAPAX__SENT_LOST;
+        bed.full = plays[play].full;
+        bed.sink.connected = plays[play].connected;
+        snprintf(bed.sink.text, sizeof(bed.sink.text), "%s", plays[play].text);
+        snprintf(line, sizeof(line), "letters cannot be sent, their messages are kept: %s\n",
+                 plays[play].said);
+        take(&bed, 1);
+        mismatch(&bed, begin(&bed));
+        for (unsigned minute = 0; minute < 3; minute++) {
+            for (int i = 0; i < 12; i++) {
+                send_and_reap(&bed);
+                assert_int_equal(log_count(&bed, line), minute);
+                pass_us(&bed, MINUTE / 12);
+            }
+        }
+        bed.result = HAPAX__SENT_OK;
+        bed.full = false;
+        pass_us(&bed, MINUTE);
+        send_and_reap(&bed);
+        assert_int_equal(bed.stats.dead_lettered, 1);
+        assert_int_equal(log_count(&bed, "cannot be sent"), 2);
+        bed_close(&bed);
+    }
+}
+
+/* One letter that is slow is none that cannot be sent, while another goes through. */
+CASE(a_letter_that_is_confirmed_puts_the_line_about_others_off)
+{
     struct bed bed;
 
     bed_open(&bed);
-    bed.result = HAPAX__SENT_LOST;
-    snprintf(bed.sink.text, sizeof(bed.sink.text), "no broker");
-    take(&bed, 1);
-    entry = begin(&bed);
-    entry->ended = (struct hapax__ended){.kind = HAPAX_ANSWER_MISMATCH, .retry_after_ms = -1};
-    hapax__deliveries_answered(&bed.deliveries, entry);
-    for (unsigned minute = 0; minute < 3; minute++) {
-        for (int i = 0; i < 12; i++) {
-            hapax__deliveries_send(&bed.deliveries);
-            hapax__deliveries_reap(&bed.deliveries);
-            assert_int_equal(log_count(&bed, "letters cannot be sent, their messages are kept: no"),
-                             minute);
-            pass_us(&bed, MINUTE / 12);
-        }
-    }
-    bed.result = HAPAX__SENT_OK;
-    bed.sink.connected = true;
-    hapax__deliveries_send(&bed.deliveries);
-    hapax__deliveries_reap(&bed.deliveries);
-    assert_int_equal(log_count(&bed, "cannot be sent"), 2);
+    take(&bed, 2);
+    mismatch(&bed, begin(&bed));
+    bed.held = 1;
+    send_and_reap(&bed);
+    pass_us(&bed, MINUTE - 1);
+    mismatch(&bed, begin(&bed));
+    send_and_reap(&bed);
+    assert_int_equal(bed.stats.dead_lettered, 1);
+    pass_us(&bed, MINUTE - 1);
+    send_and_reap(&bed);
+    assert_int_equal(log_count(&bed, "cannot be sent"), 0);
+    pass_us(&bed, 1);
+    send_and_reap(&bed);
+    assert_int_equal(log_count(&bed, "cannot be sent"), 1);
+    bed.held = 0;
+    send_and_reap(&bed);
+    assert_int_equal(bed.stats.dead_lettered, 2);
     bed_close(&bed);
 }
 
 /* One that is refused when the broker takes its message back counts no more. */
 CASE(a_refused_letter_whose_message_is_voided_counts_no_more)
 {
-    struct hapax__entry *entry;
     struct bed bed;
 
     bed_open(&bed);
     bed.result = HAPAX__SENT_REFUSED;
     take(&bed, 1);
-    entry = begin(&bed);
-    entry->ended = (struct hapax__ended){.kind = HAPAX_ANSWER_MISMATCH, .retry_after_ms = -1};
-    hapax__deliveries_answered(&bed.deliveries, entry);
+    mismatch(&bed, begin(&bed));
     hapax__deliveries_send(&bed.deliveries);
     hapax__deliveries_reap(&bed.deliveries);
     assert_int_equal(bed.stats.letters_refused, 1);

@@ -353,6 +353,7 @@ CASE(each_entry_of_a_batch_has_its_own_result)
     assert_string_equal(results[1].code, "ReceiptHandleIsInvalid");
     for (size_t i = 2; i < 6; i++)
         assert_int_equal(results[i].kind, HAPAX__SQS_AGAIN);
+    assert_string_equal(results[2].code, "InternalError");
     assert_false(hapax__sqs_batch(results, 1, hapax_str("{\"Successful\":[{\"Id\":\"0\"}")));
     assert_int_equal(results[0].kind, HAPAX__SQS_AGAIN);
 }

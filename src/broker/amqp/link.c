@@ -275,6 +275,7 @@ enum hapax_error hapax__amqp_link_connect(struct hapax__amqp_link *link)
         return error;
     limit_writes(link);
     link->served = true;
+    link->text[0] = '\0';
     link->minus_one = is_4_or_later(link->state);
     return HAPAX_ERR_NONE;
 }
@@ -287,6 +288,8 @@ static bool take_control(struct hapax__amqp_link *link, const amqp_method_t *met
     if (method->id == AMQP_CONNECTION_BLOCKED_METHOD ||
         method->id == AMQP_CONNECTION_UNBLOCKED_METHOD) {
         link->blocked = method->id == AMQP_CONNECTION_BLOCKED_METHOD;
+        (void)snprintf(link->text, HAPAX_TEXT_MAX, "%s",
+                       link->blocked ? "RabbitMQ has an alarm and takes no letters" : "");
         link->turned_us = hapax__monotonic_us();
         limit_writes(link);
     } else if (method->id == AMQP_CONNECTION_CLOSE_METHOD) {

@@ -19,7 +19,8 @@
 
 struct hapax__amqp_link {
     const struct hapax__amqp_uri *uri; /* borrowed */
-    /* Of HAPAX_TEXT_MAX bytes, borrowed: the last failure, without secrets. */
+    /* Of HAPAX_TEXT_MAX bytes, borrowed, without secrets: the last failure or the alarm. Empty: it
+     * works. */
     char *text;
     amqp_connection_state_t state; /* NULL: not connected */
     amqp_frame_t frame; /* the last one read */

@@ -7,7 +7,8 @@
  *
  * With the order NONE a message has a header with its first position, and its copies keep the
  * header: in the retry topic, among the dead letters, and put back from there. So its position is
- * the same at each delivery, although the copy stands elsewhere.
+ * the same at each delivery, although the copy stands elsewhere. `from` is the topic, of a retry
+ * too: it is part of the name that a handler knows the message by (ce-source).
  */
 #include "source.h"
 
@@ -91,8 +92,7 @@ static void set_order(const struct hapax__kafka_source *s, const struct hapax__k
     item->delivered.order = (struct hapax_span){bytes, sizeof(part->number) + key_len};
 }
 
-static void set_rest(const struct hapax__kafka_source *s, const struct hapax__kafka_part *part,
-                     struct hapax__kafka_item *item)
+static void set_rest(const struct hapax__kafka_source *s, struct hapax__kafka_item *item)
 {
     const rd_kafka_message_t *raw = item->raw;
     struct hapax_message *m = &item->delivered.message;
@@ -102,7 +102,7 @@ static void set_rest(const struct hapax__kafka_source *s, const struct hapax__ka
 
     m->body = span_of(raw->payload, raw->len);
     m->key = span_of(raw->key, raw->key_len);
-    m->from = hapax_str(hapax__kafka_topic_of(s, part));
+    m->from = hapax_str(s->uri.topic);
     if (kind != RD_KAFKA_TIMESTAMP_NOT_AVAILABLE && ms > 0 && ms < INT64_MAX / 1000)
         m->time_us = ms * 1000;
     header = find(m, "content-type");
@@ -147,7 +147,7 @@ struct hapax__kafka_item *hapax__kafka_item_new(const struct hapax__kafka_source
                 s->order == HAPAX_ORDER_NONE ? HAPAX__KAFKA_POSITION : NULL);
     set_position(s, part, item, (char *)out + table, out + item->delivered.message.header_count);
     set_order(s, part, item, (uint8_t *)out + table + POSITION_MAX);
-    set_rest(s, part, item);
+    set_rest(s, item);
     return item;
 }
 

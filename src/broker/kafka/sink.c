@@ -92,6 +92,7 @@ static void delivered_cb(rd_kafka_t *rk, const rd_kafka_message_t *message, void
     (void)rk;
     if (message->err == RD_KAFKA_RESP_ERR_NO_ERROR) {
         s->base.connected = true;
+        s->base.text[0] = '\0';
         hapax__slots_finish(&s->slots, slot, HAPAX__SENT_OK);
         return;
     }

@@ -563,13 +563,13 @@ static void read_failed(struct hapax__sqs_result *result, struct hapax_span elem
 
     (void)hapax__raw_member(&value, element, "Code");
     (void)hapax__raw_copy(code, sizeof(code), value);
+    for (size_t i = 0; i < sizeof(result->code) - 1 && code[i]; i++)
+        result->code[i] = code[i] > ' ' && code[i] <= '~' ? code[i] : '?';
     result->kind = HAPAX__SQS_AGAIN;
     if (!hapax__raw_member(&value, element, "SenderFault") ||
         (value.ptr[0] != 't' && !hapax__raw_says(value, "true")) || strstr(code, "Throttl"))
         return;
     result->kind = HAPAX__SQS_NEVER;
-    for (size_t i = 0; i < sizeof(result->code) - 1 && code[i]; i++)
-        result->code[i] = code[i] > ' ' && code[i] <= '~' ? code[i] : '?';
 }
 
 bool hapax__sqs_batch(struct hapax__sqs_result out[HAPAX__SQS_BATCH_MAX], size_t n,

@@ -92,7 +92,7 @@ enum hapax__sqs_kind {
 
 struct hapax__sqs_result {
     enum hapax__sqs_kind kind;
-    char code[64]; /* NEVER: SQS's name of the reason */
+    char code[64]; /* of an entry that failed: SQS's name of the reason */
 };
 
 /* Reads the results of entries "0" to "n-1" from the reply to their batch. An entry without a

@@ -127,6 +127,7 @@ static void refuse(struct sink *sink, struct queue *queue, const char *why)
 static void works(struct sink *sink)
 {
     sink->base.connected = true;
+    sink->base.text[0] = '\0';
 }
 
 static void lose(struct sink *sink, const char *why)
@@ -389,6 +390,10 @@ static void take_batch(struct sink *sink, struct hapax__sqs_call *call)
     for (size_t i = 0; i < call->count; i++) {
         struct slot *slot = call->of[i];
 
+        if (results[i].kind == HAPAX__SQS_AGAIN)
+            (void)hapax__fail(sink->base.text, HAPAX_ERR_NONE,
+                              "SQS took no letter to \"%.80s\": %s", queue->base.name,
+                              results[i].code[0] ? results[i].code : "its reply has no result");
         if (results[i].kind == HAPAX__SQS_NEVER)
             hapax__slots_refuse(&sink->slots, &slot->base, "SQS took no letter to \"%s\": %s",
                                 queue->base.name, results[i].code);

@@ -257,11 +257,16 @@ static enum hapax_error refuse(struct hapax__asked *out, enum hapax_answer_kind 
     return HAPAX_ERR_NONE;
 }
 
-/* Whether the message has more headers than it was published with. */
-static bool is_copy(const struct hapax_message *message)
+/* Whether the message was published with too many headers. A copy has more than that. So has each
+ * message of Kafka with the order NONE: its position is a header. */
+static bool has_many_headers(const struct hapax_message *message)
 {
-    return hapax__header_of(message, HAPAX__HEADER_BASE).ptr ||
-           hapax__header_of(message, HAPAX__HEADER_REDRIVE).ptr;
+    if (message->header_count <= HAPAX_MESSAGE_HEADERS_MAX ||
+        hapax__header_of(message, HAPAX__HEADER_BASE).ptr ||
+        hapax__header_of(message, HAPAX__HEADER_REDRIVE).ptr)
+        return false;
+    return message->header_count > HAPAX_MESSAGE_HEADERS_MAX + 1 ||
+           !hapax__header_of(message, HAPAX__HEADER_POSITION).ptr;
 }
 
 enum hapax_error hapax__message_ask(struct hapax__asked *out, const struct hapax__ask *ask,
@@ -281,7 +286,7 @@ enum hapax_error hapax__message_ask(struct hapax__asked *out, const struct hapax
     out->request.what = (struct hapax_span){out->what, hapax_what(out->what, what, 2)};
     if (delivered->damaged)
         return refuse(out, HAPAX_ANSWER_TOO_LARGE, delivered->damaged);
-    if (message->header_count > HAPAX_MESSAGE_HEADERS_MAX && !is_copy(message))
+    if (has_many_headers(message))
         return refuse(out, HAPAX_ANSWER_TOO_LARGE, HAPAX__HEADERS_MANY);
     if (message->body.len > policy->max_request)
         return refuse(out, HAPAX_ANSWER_TOO_LARGE, "its body is over max_request");

@@ -5,7 +5,7 @@
  * Invariant: a delivery is released exactly once. It is acknowledged only when its message is done
  * or its letter is confirmed. No handler begins for a voided delivery, and its letter is not sent.
  * Deliveries of one order ask one at a time. A delivery that waits, or whose letter is on its way,
- * keeps the others of its order behind it.
+ * keeps the others of its order behind it. Once these fill in_hand_max, nothing is taken.
  *
  * Taking stops while the store is away. It also stops when more than half of in_hand_max messages
  * did not run because nobody listens. The deliveries in hand go on asking. When the store answers
@@ -363,6 +363,7 @@ static void letter_back(struct hapax__deliveries *d, struct hapax__entry *entry,
     if (sent != HAPAX__SENT_LOST) {
         set_refused(d, entry, sent == HAPAX__SENT_REFUSED);
         log_refused(d, entry, sent == HAPAX__SENT_REFUSED);
+        d->sink_us = d->now_us;
     }
     if (sent == HAPAX__SENT_OK) {
         count_letter(d, entry);
@@ -399,15 +400,15 @@ void hapax__deliveries_send(struct hapax__deliveries *d)
     }
 }
 
-/* Logs once in LOG_AGAIN_US why letters wait for a sink that is not connected. */
+/* Logs once in LOG_AGAIN_US that letters wait, and none was confirmed or refused since. A sink may
+ * be connected, and lose each letter or take none. */
 static void see_sink(struct hapax__deliveries *d)
 {
-    const struct hapax__sink *sink = d->parts->sink;
+    const char *text = d->parts->sink->text;
 
-    if (d->letters_out == 0 || sink->connected || sink->text[0] == '\0')
-        d->sink_us = d->now_us;
-    else if (is_due(d, &d->sink_us))
-        hapax__deliveries_log(d, "letters cannot be sent, their messages are kept: %s", sink->text);
+    if (d->letters_out > 0 && is_due(d, &d->sink_us))
+        hapax__deliveries_log(d, "letters cannot be sent, their messages are kept: %s",
+                              text[0] ? text : "the broker does not confirm them");
 }
 
 void hapax__deliveries_reap(struct hapax__deliveries *d)
@@ -658,6 +659,23 @@ static bool takes(struct hapax__deliveries *d)
     return !d->draining && !d->store_away && !d->nobody;
 }
 
+/* Logs that no message is taken, since those in hand wait behind others of their order. */
+static void see_full(struct hapax__deliveries *d)
+{
+    const struct hapax__entry *entry;
+    uint32_t in_line = 0;
+
+    if (d->inhand.count < d->inhand.max || !is_due(d, &d->full_us) || !takes(d))
+        return;
+    TAILQ_FOREACH (entry, &d->inhand.all, in_hand)
+        in_line += entry->phase == HAPAX__PHASE_IN_LINE;
+    if (in_line > d->inhand.max / 2)
+        hapax__deliveries_log(d,
+                              "no message is taken: %u of the %u in hand wait behind others of "
+                              "their key, group or partition",
+                              in_line, d->inhand.count);
+}
+
 size_t hapax__deliveries_room(struct hapax__deliveries *d)
 {
     return takes(d) ? d->inhand.max - d->inhand.count : 0;
@@ -672,6 +690,8 @@ void hapax__deliveries_take(struct hapax__deliveries *d, struct hapax__delivered
     hapax__stats_add(&d->stats->in_hand, 1);
     if (entry->phase == HAPAX__PHASE_READY)
         STAILQ_INSERT_TAIL(&d->ready, entry, next);
+    if (d->inhand.count == d->inhand.max)
+        d->full_us = d->now_us;
 }
 
 struct hapax__entry *hapax__deliveries_next(struct hapax__deliveries *d)
@@ -704,6 +724,8 @@ int64_t hapax__deliveries_due(const struct hapax__deliveries *d)
     for (size_t i = 0; i < HAPAX__REASONS; i++)
         if (d->letters[i].count > 0)
             due_us = hapax__least(due_us, d->letters[i].logged_us + LOG_AGAIN_US);
+    if (d->inhand.count == d->inhand.max)
+        due_us = hapax__least(due_us, d->full_us + LOG_AGAIN_US);
     return due_us;
 }
 
@@ -714,6 +736,7 @@ void hapax__deliveries_wake(struct hapax__deliveries *d)
     for (enum hapax__reason reason = HAPAX__REASON_FAILED; reason < HAPAX__REASONS; reason++)
         if (d->letters[reason].count > 0 && is_due(d, &d->letters[reason].logged_us))
             log_letters(d, reason, &d->letters[reason]);
+    see_full(d);
     while ((entry = hapax__inhand_woken(&d->inhand, d->now_us))) {
         if (entry->phase == HAPAX__PHASE_RESEND) {
             entry->phase = HAPAX__PHASE_SENDING;

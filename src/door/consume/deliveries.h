@@ -57,7 +57,8 @@ struct hapax__deliveries {
     int64_t refused_us[HAPAX__ACT_REJECT + 1];
     struct hapax__letters_seen letters[HAPAX__REASONS];
     uint32_t letters_out; /* entries whose letter is not confirmed */
-    /* When the log last had that the sink is away; or since when it is, or has letters. */
+    /* When a letter was last confirmed or refused, the first of them went out, or the log last had
+     * that neither happens. */
     int64_t sink_us;
     bool draining;
     /* Set here, cleared by the loop: the source, or the sink, may have something to report. */

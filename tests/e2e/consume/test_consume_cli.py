@@ -5,6 +5,8 @@ import datetime
 import decimal
 import email.utils
 import json
+import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -17,6 +19,7 @@ import pytest
 import rabbit  # it makes tests/servers known
 import sqs
 from conftest import PATIENCE, ROOT, end, read_line, wait_until
+from process import faketime
 from proxy import Proxy
 from rabbit import Consumer, Handler, Queue
 
@@ -364,6 +367,27 @@ def test_a_handler_that_says_tomorrow_is_asked_after_the_longest_pause(consume, 
     consumer.wait_metric("hapax_consumer_acknowledged_total", 1)
 
 
+# It is connected, and its letter is not confirmed. Here a minute is over at once.
+@pytest.mark.ci
+def test_a_letter_that_an_alarm_keeps_back_is_told(hapax, handler, store, folder):
+    clock = folder / "clock"
+    clock.write_text("+0")
+    handler.answers = lambda body: 422
+    with rabbit.rabbitmq_server.RabbitMQ() as broker, (folder / "log").open("w") as log:
+        queue = Queue(broker.start())
+        queue.publish("one")
+        broker.alarm(True)
+        consumer = Consumer(hapax, queue.uri(heartbeat="60s"), handler.url, store, stderr=log,
+                            FAKETIME_TIMESTAMP_FILE=str(clock), FAKETIME_NO_CACHE="1", **faketime())
+        wait_until(broker.blocked, "the alarm")
+        clock.write_text("+70")
+        wait_until(lambda: "letters cannot be sent, their messages are kept: RabbitMQ has an alarm" in
+                   (folder / "log").read_text(), lambda: f"the line in {(folder / 'log').read_text()}")
+        broker.alarm(False)
+        queue.dead.wait_ready(1)
+        assert end(consumer.process) == 0
+
+
 # ---- ending --------------------------------------------------------------------------------
 
 
@@ -509,6 +533,18 @@ def test_a_target_that_is_not_there_loses_nothing(hapax, queue, dead):
     dead.wait_ready(5)
 
 
+# The line that HapaxParked tells to type. Without --all it would leave what is unknown.
+def test_the_runbook_puts_parked_letters_back(hapax, queue):
+    page = (ROOT / "docs/runbook.md").read_text()
+    (line,) = re.findall(r"^hapax (redrive .*orders\.parked.*)$", page, re.M)
+    parked = Queue(rabbit.server(), queue.parked.name)
+    parked.publish("one", **{"hapax-reason": "unknown"})
+    at = {"amqp://localhost/?queue=orders.parked": parked.uri(), "amqp://localhost/?queue=orders": queue.uri()}
+    done = hapax(*(at.get(word, word) for word in shlex.split(line)))
+    assert (done.code, done.out) == (0, "put back: 1, left: 0\n")
+    queue.wait_ready(1)
+
+
 @pytest.mark.parametrize("words, code, said", [
     ([], 2, "--from URI is missing"),
     (["--from", AMQP], 2, "--to URI is missing"),
@@ -598,6 +634,20 @@ def test_letters_behind_the_bytes_that_a_run_holds_are_told_as_not_seen(hapax, q
     letters.wait_ready(26)
     done = hapax("redrive", "--from", letters.uri(), "--to", queue.uri(), "--key", "26")
     assert (done.code, done.out) == (0, "put back: 1, left: 25\n")
+
+
+# Headers are bytes in memory, too: here they are nearly all of a letter.
+def test_headers_count_among_the_bytes_that_a_run_holds(hapax, queue):
+    letters = Queue(rabbit.server(), queue.dead.name)
+    with letters.channel() as channel:
+        for _ in range(60):
+            channel.basic_publish("", letters.name, b"x", pika.BasicProperties(
+                delivery_mode=2, headers={"hapax-reason": "mismatch", "x-large": 8192 * "h"}))
+    letters.wait_ready(60)
+    done = hapax("redrive", "--from", letters.uri(), "--to", queue.uri(), "--in-hand-max", "100")
+    assert (done.code, done.out) == (1, "put back: 0, left: 50\n")
+    assert "not all letters were seen: those that are left before them are as many as one run holds" in done.err
+    letters.wait_ready(60)
 
 
 # Those of a group stand behind ten that are left, and what SQS counts is no more than about right.
