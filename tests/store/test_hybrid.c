@@ -224,8 +224,8 @@ static enum hapax__fault of_claims(void *arg, uint64_t number, const struct hapa
     return op->kind == HAPAX_OP_CLAIM ? *(enum hapax__fault *)arg : HAPAX__NO_FAULT;
 }
 
-/* Sends a CLAIM that surely does not reach PostgreSQL. A node that does not answer in time is left out
- * for a second, and then there may be no lookup. */
+/* Sends a CLAIM that surely does not reach PostgreSQL. A node that does not answer in time is left
+ * out for a second, and then there may be no lookup. */
 static struct hapax_op claim_without_postgres(const struct bed *bed, char who)
 {
     int64_t deadline_us = hapax__boot_us() + PATIENCE_MS * INT64_C(1000);

@@ -209,7 +209,7 @@ def test_killed_after_posting(function, victim):
 
 
 def test_what_a_function_posts_as_it_ends_is_heard(function):
-    """Its end and its answer reach hapax at the same moment, a few times. Under hold only an operator could ask again."""
+    """Its end and its answer reach hapax at one moment, a few times. Under hold nobody could ask again."""
     one = function("post_and_leave", "--on-expired", "hold")
     for key in map(str, range(8)):
         invocation = one.begin({"id": key})
