@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """A sample payments API that knows nothing of idempotency: every POST /payments charges.
 
-    payments.py PORT
+    payments.py [HOST:]PORT
 
 POST /payments  {"amount": 1999}   charges, and answers with a receipt; ?slow=SECONDS takes its time
 GET  /payments                     how many charges there were
@@ -50,8 +50,9 @@ class Payments(BaseHTTPRequestHandler):
 
 
 ThreadingHTTPServer.request_queue_size = 512
-with ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Payments) as server:
-    print(f"payments: http://127.0.0.1:{server.server_address[1]}", flush=True)
+host, _, port = sys.argv[1].rpartition(":")
+with ThreadingHTTPServer((host or "127.0.0.1", int(port)), Payments) as server:
+    print(f"payments: http://{server.server_address[0]}:{server.server_address[1]}", flush=True)
     try:
         server.serve_forever()
     except KeyboardInterrupt:

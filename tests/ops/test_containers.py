@@ -64,6 +64,26 @@ def test_compose_takes_it_and_refuses_a_mistake(rules, tmp_path):
     assert rules("compose", tmp_path / "compose.yml").returncode == 1
 
 
+# A container that joined another one's network stays in the old one when that is started again.
+def test_the_api_of_compose_is_reached_through_its_gate_alone():
+    compose = yaml.safe_load(COMPOSE.read_text())
+    services = compose["services"]
+    api = services["api"]
+    assert compose["networks"]["behind"]["internal"] and not {"ports", "network_mode"} & {*api}
+    assert [name for name, service in services.items() if "behind" in service.get("networks", ())] == ["gate", "api"]
+    assert [*api["networks"]] == ["behind"]
+    upstream = services["gate"]["command"][services["gate"]["command"].index("--upstream") + 1]
+    assert upstream == f"http://{api['networks']['behind']['ipv4_address']}:{api['command'][-1].rpartition(':')[2]}"
+
+
+# What each needs: a sidecar 1.29, a pause that sleeps 1.30.
+@pytest.mark.parametrize("path", PODS, ids=lambda path: path.stem)
+def test_each_file_names_the_kubernetes_that_it_needs(path):
+    text = path.read_text()
+    need = "1.30" if "sleep:" in text else "1.29"
+    assert f"Kubernetes {need} or newer" in text.replace("\n#", "")
+
+
 def pods():
     for path in PODS:
         for what in yaml.safe_load_all(path.read_text()):

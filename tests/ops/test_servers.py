@@ -16,7 +16,8 @@ import pytest
 
 import gate as g
 import rabbit
-from conftest import HAPAX, read_line, wait_until
+from conftest import HAPAX, end, read_line, wait_until
+from door_client import Client
 from pg import Database
 from postgres_server import Postgres
 from process import faketime, wait_for
@@ -44,10 +45,14 @@ def ready(process, word):
     return process
 
 
-def door(bed, store):
+def door_that_starts(bed, store, *options):
+    return bed.hapax.start("door", "--store", store, "--listen", f"unix:{bed.hapax.folder}/d.sock", *options,
+                           *bed.metrics("hapax-door"))
+
+
+def door(bed, store, *options):
     """The least that watches a store."""
-    return ready(bed.hapax.start("door", "--store", store, "--listen", f"unix:{bed.hapax.folder}/d.sock",
-                                 *bed.metrics("hapax-door")), "d.sock")
+    return ready(door_that_starts(bed, store, *options), "d.sock")
 
 
 # ---- a full disk ------------------------------------------------------------------------------------
@@ -299,4 +304,66 @@ def test_a_certificate_is_told_before_it_ends_and_a_new_one_is_found(bed):
         load()
         wait_until(lambda: bed.prometheus.query("hapax_gate_certificate_seconds > 29 * 86400"), "that the gate has it")
         wait_until(lambda: post("after") == 200, "that the gate finds its store")
+        bed.quiet()
+
+
+# ---- what a store does not tell ------------------------------------------------------------------------
+
+
+# Nobody counts the operations of a Redis. The gate has seen a handler's end, and then a client who asked again.
+def test_an_unknown_operation_of_a_redis_is_told_by_the_gate(bed):
+    with Redis() as redis:
+        redis.start()
+        served = Served(bed.hapax, bed.api, redis.uri(), "--on-expired", "hold", *GATE, *bed.metrics("hapax-serve"))
+        bed.watch(redis.uri())
+        cut = []
+
+        def fires(alert, key, status):
+            assert served.post("/drop", key).status == status
+            return alert in bed.prometheus.firing()
+
+        def attempt_fires():
+            cut.append(f"k-cut-{len(cut)}")
+            return fires("HapaxUnknownAttempts", cut[-1], 502)
+
+        # Each is done again until it is seen: a machine that stands still lets a window of 6 s pass.
+        wait_until(attempt_fires, "an alert of attempts")
+        assert "HapaxUnknownAnswers" not in bed.prometheus.firing()
+        wait_until(lambda: fires("HapaxUnknownAnswers", cut[0], 409), "an alert of answers")
+        assert len(bed.hapax("list", "--state", "unknown", "--json", "--store", redis.uri()).lines) == len(cut)
+        for key in cut:
+            assert bed.hapax("resolve", key, "--store", redis.uri(), "--fail").code == 0
+        bed.quiet()
+
+
+# One request in vain is not enough for `hapax_store_dead`. `store_up` tells of the last answer for as long as nobody
+# asks; an alert of it would never end.
+@pytest.mark.parametrize("rule, answer", [("closed", "store_down"), ("open", "bypass")])
+def test_a_door_that_nobody_asks_again_is_quiet(bed, rule, answer):
+    with Redis() as redis:
+        redis.start()
+        door(bed, redis.uri(), "--on-store-error", rule)
+        bed.watch(redis.uri())
+        redis.kill()
+        with Client(bed.hapax.folder / "d.sock") as client:
+            assert client.once("a").answer == answer
+            bed.fires("HapaxStoreDown")
+            redis.launch()
+            bed.quiet()
+            assert bed.value("hapax_door_store_up") == 0
+            assert client.once("c").answer == "fresh"
+
+
+# Nobody can ask it yet, so it has no answers to count.
+def test_a_door_that_waits_for_its_store_is_told(bed):
+    with Redis() as redis:
+        redis.start()
+        before = door(bed, redis.uri())
+        bed.watch(redis.uri())
+        end(before)
+        redis.kill()
+        waits = door_that_starts(bed, redis.uri())
+        bed.fires("HapaxStoreDown")
+        redis.launch()
+        ready(waits, "d.sock")
         bed.quiet()

@@ -91,6 +91,21 @@ wait || true
 say upgrade
 apt-get -q -y install --reinstall --no-install-recommends /debs/*.deb
 
+say 'units, with a systemctl that only writes down'
+mkdir -p /run/systemd/system
+printf '#!/bin/sh\necho "$*" >>/tmp/systemctl.log\n' >/usr/bin/systemctl
+chmod 755 /usr/bin/systemctl
+mv /usr/sbin/policy-rc.d /tmp/
+/var/lib/dpkg/info/hapax.prerm upgrade 0
+/var/lib/dpkg/info/hapax.postinst configure 0
+grep daemon-reload /tmp/systemctl.log || fail 'an upgrade leaves old units in force'
+! grep stop /tmp/systemctl.log || fail 'an upgrade stops units'
+/var/lib/dpkg/info/hapax.prerm remove
+grep 'stop.* hapax-serve@\*.service .* hapax-keep.service' /tmp/systemctl.log ||
+    fail 'units outlive the package'
+mv /tmp/policy-rc.d /usr/sbin/
+rm -r /run/systemd/system /usr/bin/systemctl
+
 say remove
 apt-get -q -y remove 'hapax*' 'libhapax*' libnginx-mod-http-hapax
 [ -d /etc/hapax ] && [ -d /var/lib/hapax/try ] || fail 'removing took settings or records'
