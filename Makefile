@@ -48,10 +48,12 @@ image: deb
 
 soak: build
 	@tools/install test ci deb image
+	@tools/npm/fetch && tools/kafka/fetch
 	@tools/soak
 
 prove: build
 	@tools/install test ci deb image
+	@tools/npm/fetch && tools/kafka/fetch
 	@tools/soak --minutes $(or $(MINUTES),60)
 
 sdk:
