@@ -79,8 +79,9 @@ static void forbid_core(void)
         (void)setrlimit(RLIMIT_CORE, &none);
 }
 
-/* Otherwise a socket or a file that is opened later gets the number of one that was closed, and
- * what is printed for people. A folder can be neither read nor written, as what is closed. */
+/* A closed stdin, stdout or stderr would give its number to the next socket or file, and text for
+ * people would be written there. The root folder takes the number instead: it can be neither read
+ * nor written. */
 static void take_closed_files(void)
 {
     int fd;

@@ -11,6 +11,7 @@
 #include "serve.h"
 
 #include "base/span.h"
+#include "base/time.h"
 #include "http/problem.h"
 
 #include <arpa/inet.h>
@@ -542,13 +543,10 @@ static void note_limits(struct serve_conf *conf, const struct hapax_policy *poli
 {
     int64_t ms = policy->wait_ms + policy->timeout_ms + policy->run_max_ms + policy->save_wait_ms;
     /* A response whose claim was lost waits for timeout_ms. */
-    int64_t answer_ms =
-        policy->save_wait_ms > policy->timeout_ms ? policy->save_wait_ms : policy->timeout_ms;
+    int64_t answer_ms = hapax__most(policy->save_wait_ms, policy->timeout_ms);
 
-    if (conf->longest_ms < ms)
-        conf->longest_ms = ms;
-    if (conf->answer_wait_ms < answer_ms)
-        conf->answer_wait_ms = answer_ms;
+    conf->longest_ms = hapax__most(conf->longest_ms, ms);
+    conf->answer_wait_ms = hapax__most(conf->answer_wait_ms, answer_ms);
     if (conf->max_request < policy->max_request)
         conf->max_request = policy->max_request;
 }
