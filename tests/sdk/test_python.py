@@ -247,8 +247,21 @@ def test_a_coroutine_whose_claim_is_lost_is_cancelled(folder, key):
         door.close()
 
 
-# A caller who is cancelled before the handler has begun runs nothing, and leaves nothing behind.
-def test_a_cancelled_task_gives_up_what_has_not_run(hx, key):
+async def a_task(hx, key, ran):
+    async def second(op):
+        ran.append(1)
+
+    await hx.run_async(second, scope="a", key=key, wait="1m")
+
+
+async def a_block(hx, key, ran):
+    async with hx.begin(scope="a", key=key, wait="1m"):
+        ran.append(1)
+
+
+# A caller who is cancelled before the handler, or the block, has begun runs nothing, and leaves nothing behind.
+@pytest.mark.parametrize("second", [a_task, a_block])
+def test_a_cancelled_task_gives_up_what_has_not_run(hx, key, second):
     async def main():
         go, begun, ran = asyncio.Event(), asyncio.Event(), []
 
@@ -256,42 +269,10 @@ def test_a_cancelled_task_gives_up_what_has_not_run(hx, key):
             begun.set()
             await go.wait()
             raise hapax.NotRun("nothing")
-
-        async def second(op):
-            ran.append(1)
 
         one = asyncio.ensure_future(hx.run_async(first, scope="a", key=key))
         await begun.wait()
-        two = asyncio.ensure_future(hx.run_async(second, scope="a", key=key, wait="1m"))
-        await asyncio.sleep(0)
-        two.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await two
-        go.set()
-        with pytest.raises(hapax.NotRun):
-            await one
-        return ran, await hx.run_async(lambda op: "third", scope="a", key=key, wait="1m")
-
-    assert asyncio.run(asyncio.wait_for(main(), PATIENCE)) == ([], "third")
-
-
-# So does the caller of a block: its thread waits no more.
-def test_a_cancelled_task_gives_up_a_block(hx, key):
-    async def main():
-        go, begun, ran = asyncio.Event(), asyncio.Event(), []
-
-        async def first(op):
-            begun.set()
-            await go.wait()
-            raise hapax.NotRun("nothing")
-
-        async def second():
-            async with hx.begin(scope="b", key=key, wait="1m"):
-                ran.append(1)
-
-        one = asyncio.ensure_future(hx.run_async(first, scope="b", key=key))
-        await begun.wait()
-        two = asyncio.ensure_future(second())
+        two = asyncio.ensure_future(second(hx, key, ran))
         while len(hx.door.calls) < 2:
             await asyncio.sleep(0.01)
         two.cancel()
@@ -300,7 +281,7 @@ def test_a_cancelled_task_gives_up_a_block(hx, key):
         go.set()
         with pytest.raises(hapax.NotRun):
             await one
-        return ran, await hx.run_async(lambda op: "third", scope="b", key=key, wait="1m")
+        return ran, await hx.run_async(lambda op: "third", scope="a", key=key, wait="1m")
 
     assert soon(lambda: asyncio.run(main())) == ([], "third")
 
