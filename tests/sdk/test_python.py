@@ -160,7 +160,7 @@ def test_a_begin_is_encoded_once(hx, key, monkeypatch):
     assert hx.door.calls == {}
 
 
-# A thread that is interrupted while it waits leaves no claim behind that is renewed for ever.
+# A thread that is interrupted while it waits leaves no claim behind that is renewed for ever, and did nothing.
 def test_a_wait_that_is_interrupted(hx, key, monkeypatch):
     class Interrupted(queue.SimpleQueue):
         def get(self):
@@ -171,8 +171,7 @@ def test_a_wait_that_is_interrupted(hx, key, monkeypatch):
         patch.setattr(queue, "SimpleQueue", Interrupted)
         with pytest.raises(KeyboardInterrupt):
             hx.run(lambda op: 1, scope="stop", key=key, on_expired="hold")
-    with pytest.raises(hapax.Unknown):
-        hx.run(lambda op: 1, scope="stop", key=key, on_expired="hold", wait="1m")
+    assert hx.run(lambda op: op.attempt, scope="stop", key=key, on_expired="hold", wait="1m") == 2
     assert hx.door.calls == {}
 
 
@@ -251,11 +250,11 @@ async def a_task(hx, key, ran):
     async def second(op):
         ran.append(1)
 
-    await hx.run_async(second, scope="a", key=key, wait="1m")
+    await hx.run_async(second, scope="a", key=key, wait="1m", on_expired="hold")
 
 
 async def a_block(hx, key, ran):
-    async with hx.begin(scope="a", key=key, wait="1m"):
+    async with hx.begin(scope="a", key=key, wait="1m", on_expired="hold"):
         ran.append(1)
 
 
@@ -281,9 +280,45 @@ def test_a_cancelled_task_gives_up_what_has_not_run(hx, key, second):
         go.set()
         with pytest.raises(hapax.NotRun):
             await one
-        return ran, await hx.run_async(lambda op: "third", scope="a", key=key, wait="1m")
+        return ran, await hx.run_async(lambda op: "third", scope="a", key=key, wait="1m", on_expired="hold")
 
     assert soon(lambda: asyncio.run(main())) == ([], "third")
+
+
+# So does one who is cancelled when it was told to run, at each turn of the loop before its first line.
+@pytest.mark.parametrize("second, turns", [(a_task, 0), (a_task, 1), (a_block, 0)])
+def test_a_task_that_is_cancelled_before_it_begins_did_nothing(hx, key, second, turns):
+    async def main():
+        ran = []
+        task = asyncio.ensure_future(second(hx, key, ran))
+        while not hx.door.calls:
+            await asyncio.sleep(0)
+        call = next(iter(hx.door.calls.values()))
+        wait_until(lambda: call.told is not None, "a claim")  # while the loop stands still
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return ran, await hx.run_async(lambda op: op.attempt, scope="a", key=key, wait="1m", on_expired="hold")
+
+    assert soon(lambda: asyncio.run(main())) == ([], 2)
+
+
+# A signal's handler may raise where the handler's task was made and has not begun. Then it never begins.
+def test_a_task_that_an_interrupt_left_behind_does_nothing(hx, key, monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    ran = []
+    with asyncio.Runner() as runner:
+        with monkeypatch.context() as patch:
+            patch.setattr(asyncio, "wait", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                runner.get_loop().run_until_complete(a_task(hx, key, ran))
+        runner.get_loop().run_until_complete(asyncio.sleep(0.01))
+        assert ran == []
+        assert hx.run(lambda op: op.attempt, scope="a", key=key, wait="1m", on_expired="hold") == 2
 
 
 # A block is a handler: its exception is its failure, its result is replayed.
@@ -617,7 +652,7 @@ def test_a_call_whose_loop_is_closed(folder, late):
         loop.close()
         closed.set()
         if late == "RUN":
-            assert ended.get(timeout=PATIENCE)[:3] == (7, 1, {"class": "unknown"})
+            assert ended.get(timeout=PATIENCE)[:3] == (7, 1, {"class": "not_run"})
         assert soon(lambda: hx.run(lambda op: 0, scope="s", key="k2")) == 2
     with contextlib.suppress(RuntimeError):
         task.get_coro().close()

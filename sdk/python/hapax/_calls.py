@@ -93,11 +93,10 @@ class Op:
     """
 
     def __init__(self, call, codec, told):
-        self._call, self._codec = call, codec
+        self._call, self._codec, self._stepped = call, codec, False
         self.id, self.attempt, self.fence = told.get("id"), told["attempt"], told["fence"]
         self.stale, self.token, self.traceparent = told["stale"], told.get("token"), told.get("traceparent")
         self.key = plain(told["key"]) if told.get("key") is not None else None
-        self._stepped = False
 
     @property
     def lost(self):
@@ -250,6 +249,7 @@ class Driver:
                     asked.op = Op(asked.call, asked.codec, asked.told)
                     if asked.handler is Block:
                         return asked.op
+                    asked.call.idle = False
                     try:
                         say = ("value", asked.handler(asked.op))
                     except BaseException as error:
@@ -301,6 +301,9 @@ async def handle_async(loop, asked):
     asked.op = AsyncOp(asked.call, asked.codec, asked.told)
 
     async def handler():
+        if asked.call.cancelled:  # by an exception of a signal's handler, which left this task behind
+            return None
+        asked.call.idle = False
         value = asked.handler(asked.op)
         return await value if inspect.isawaitable(value) else value
 
@@ -359,9 +362,9 @@ class Hapax:
     def _call(self, handler, options):
         if not options.get("key"):
             raise Invalid("no key: an operation without one would run unprotected")
-        codec = options.get("codec") or Json()
         part, body = print_of(options.get("fingerprint"))
-        return call(self.door, {**members_of(options), "body": part}, body, codec, handler, options.get("reconcile"))
+        return call(self.door, {**members_of(options), "body": part}, body, options.get("codec") or Json(), handler,
+                    options.get("reconcile"))
 
     def run(self, handler: Callable[[Op], T], *, scope: str, key: str | bytes, fingerprint=None, **options) -> T:
         """Runs handler(op) at most once for scope and key, and gives each caller its result.
@@ -396,9 +399,7 @@ class Hapax:
             @hx.once(scope="refunds", key="order_id", retention="7d")
             def refund(order_id: str, amount: int, *, op: hapax.Op) -> dict: ...
         """
-        def decorate(function):
-            return Once(self, function, dict(options, scope=scope, key=key)).wrapper()
-        return decorate
+        return lambda function: Once(self, function, dict(options, scope=scope, key=key)).wrapper()
 
     def begin(self, *, scope: str, key: str | bytes, fingerprint=None, **options) -> Block:
         """A context manager for `with` and `async with`: run() where the handler is a block.
@@ -442,10 +443,8 @@ class Once:
         if hook := options.get("reconcile"):
             options["reconcile"] = lambda op: hook(*args, **kwargs, op=op)
 
-        def handler(op):
-            return self.function(*args, **(dict(kwargs, op=op) if self.takes_op else kwargs))
-
-        return self.hapax._call(handler, options)
+        return self.hapax._call(
+            lambda op: self.function(*args, **(dict(kwargs, op=op) if self.takes_op else kwargs)), options)
 
     def wrapper(self):
         if inspect.iscoroutinefunction(self.function):
@@ -483,6 +482,7 @@ class Block:
 
     def __enter__(self):
         self.advance(None)
+        self.driver.begun.idle = False
         return self
 
     def __exit__(self, kind, error, _):
@@ -499,6 +499,7 @@ class Block:
         except asyncio.CancelledError:
             self.driver.cancel()
             raise
+        self.driver.begun.idle = False
         return self
 
     async def __aexit__(self, kind, error, trace):

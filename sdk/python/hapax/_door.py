@@ -84,6 +84,7 @@ class Call:
         self.body = body
         self.op = 0
         self.told = None  # the members of the last RUN or RECONCILE
+        self.idle = False  # told to run, and surely nothing of it has begun: a driver says when it does
         self.ended = None  # the frame of END
         self.cancelled = False
         self.over = None  # what `notify` is given when the handler has ended: no ANSWER will come
@@ -91,11 +92,32 @@ class Call:
 
     def end(self, meta, body=b""):
         """Says how the handler, or the hook, ended."""
-        self.door.end(self, meta, body)
+        end = frame(END, self.op, meta, body)  # one that is too large is refused here, before the call has ended
+        with self.door.lock:
+            over = self.over
+            if over is None and self.ended is None:  # otherwise it was cancelled meanwhile
+                self.door.send(end)
+                self.ended = end
+        if over is not None:
+            self.tell(over)
 
     def cancel(self):
-        """Gives up what was not told to run. Nothing comes any more. What was told to run is `unknown`."""
-        self.door.cancel(self)
+        """Gives up what has not begun to run. Nothing comes any more. What has begun is `unknown`."""
+        with self.door.lock:
+            self.cancelled = True
+            if self.door.calls.get(self.op) is not self or self.ended:
+                return  # it is over, or will be
+            if self.told is not None:
+                self.give_up()
+            elif self.door.queue is not None:
+                self.door.send(frame(CANCEL, self.op))
+            else:
+                self.door.drop(self.op)
+
+    def give_up(self):
+        """With the lock. It was told to run, and nobody does."""
+        self.ended = frame(END, self.op, {"class": "not_run" if self.idle else "unknown"})
+        self.door.send(self.ended)
 
     def frame(self):
         """What a new door has to be told first."""
@@ -163,29 +185,6 @@ class Door:
             self.calls[call.op] = call
             self.send(begin)
         return call
-
-    def end(self, call, meta, body):
-        end = frame(END, call.op, meta, body)  # one that is too large is refused here, before the call has ended
-        with self.lock:
-            over = call.over
-            if over is None and call.ended is None:  # otherwise it was cancelled meanwhile
-                self.send(end)
-                call.ended = end
-        if over is not None:
-            call.tell(over)
-
-    def cancel(self, call):
-        with self.lock:
-            call.cancelled = True
-            if self.calls.get(call.op) is not call or call.ended:
-                return  # it is over, or will be
-            if call.told is not None:
-                call.ended = frame(END, call.op, {"class": "unknown"})
-                self.send(call.ended)
-            elif self.queue is not None:
-                self.send(frame(CANCEL, call.op))
-            else:
-                self.drop(call.op)
 
     def send(self, one):
         """With the lock. Without a connection the frame is dropped: a new one is told what matters."""
@@ -314,10 +313,9 @@ class Door:
             if call is None:
                 return
             if kind in (RUN, RECONCILE):
-                call.told, call.ended = meta, None
+                call.told, call.ended, call.idle = meta, None, kind == RUN
                 if call.cancelled:
-                    call.ended = frame(END, op, {"class": "not_run" if kind == RUN else "unknown"})
-                    self.send(call.ended)
+                    call.give_up()
             elif kind == ANSWER:
                 self.drop(call.op)
         if kind == LOST:
