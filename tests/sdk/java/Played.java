@@ -166,10 +166,32 @@ class Played implements AutoCloseable {
         }
     }
 
+    // An exception that cannot say what it is ends its attempt, too.
+    static void messages() throws Exception {
+        try (Played door = new Played()) {
+            var ran = given(() -> door.hapax.once(Key.of("s", "k"), String.class, op -> {
+                throw new Mute();
+            }, Options.none()));
+            int op = door.run();
+            Checks.same("the END of a mute exception", door.heard(END).members().get("class"), "failed");
+            door.say(ANSWER, op, FRESH);
+            same("a mute exception", ran, "Mute");
+        }
+    }
+
+    @SuppressWarnings("serial")
+    static class Mute extends RuntimeException {
+        @Override
+        public String getMessage() {
+            throw new IllegalStateException("broken");
+        }
+    }
+
     public static void main(String[] words) throws Exception {
         limits();
         refusals();
         hooks();
+        messages();
         Checks.end();
     }
 }

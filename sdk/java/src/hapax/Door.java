@@ -40,7 +40,7 @@ final class Door {
     private final Map<Integer, Call> calls = new LinkedHashMap<>(); // by op; a step stands behind its operation
     private int last; // op of the newest call
     private int lengthMax = Frame.LENGTH_MAX;
-    private boolean started, closed;
+    private boolean closed;
 
     enum State { ASKED, RUNNING, ENDED, OVER }
 
@@ -82,6 +82,10 @@ final class Door {
             throw new IllegalStateException("hapax: the door was closed by the program");
         if (!frame.fits(lengthMax))
             throw new IllegalArgumentException("hapax: a request of over " + lengthMax + " bytes, or of too long members");
+        if (last == 0) { // the first call
+            daemon("hapax-door", this::read);
+            daemon("hapax-door-writer", this::write);
+        }
         do
             last++;
         while (last == 0 || calls.containsKey(last));
@@ -91,11 +95,6 @@ final class Door {
         call.again = frame.withOp(last);
         calls.put(last, call);
         send(call.again);
-        if (!started) {
-            daemon("hapax-door", this::read);
-            daemon("hapax-door-writer", this::write);
-            started = true;
-        }
         notifyAll();
         return call;
     }
@@ -284,9 +283,7 @@ final class Door {
     }
 
     private static void closeQuietly(SocketChannel channel) {
-        try {
-            if (channel != null)
-                channel.close();
+        try (channel) { // null, too
         } catch (IOException e) {
             // it is of no use either way
         }
@@ -326,7 +323,6 @@ final class Door {
     private void finish(Call call, Frame frame, HapaxException error) {
         calls.remove(call.op);
         call.state = State.OVER;
-        call.again = null;
         call.news.add(new News(frame, error));
     }
 

@@ -153,11 +153,20 @@ public final class Hapax implements AutoCloseable {
             String how = ran || thrown instanceof UnknownResult || thrown instanceof InterruptedException ? "unknown"
                     : thrown instanceof Refused ? "refuse"
                     : thrown instanceof NotRun no && !no.counted.getAndSet(true) && !op.call.stepped ? "not_run" : "failed";
-            String text = String.valueOf(thrown.getMessage());
-            body = text.substring(0, Math.min(text.length(), ERROR_MAX)).getBytes(StandardCharsets.UTF_8);
-            return new Ended<>(null, thrown, end(op, how, 500, "text/plain", body));
+            return new Ended<>(null, thrown, end(op, how, 500, "text/plain", said(thrown)));
         }
         return new Ended<>(value, null, end(op, value, body));
+    }
+
+    /** The handler has ended, also where its exception cannot say how. */
+    private static byte[] said(Throwable thrown) {
+        String text = thrown.getClass().getName();
+        try {
+            text = String.valueOf(thrown.getMessage());
+        } catch (Throwable broken) {
+            // its name has to do
+        }
+        return text.substring(0, Math.min(text.length(), ERROR_MAX)).getBytes(StandardCharsets.UTF_8);
     }
 
     private static Op.Turn end(Op op, String how, int status, String type, byte[] body) {
