@@ -32,6 +32,7 @@ from served import Served  # noqa: E402
 DynamoDB, Dynalite = patient(dynamodb_server.DynamoDB), patient(dynamodb_server.Dynalite)
 TIMEOUT_MS = 800  # of the store, where something is not to answer
 LATE_S = 30
+KILLS = int(os.environ.get("HAPAX_DYNAMODB_KILLS", "1"))
 UNHURRIED = ("--timeout", "30s", "--save-wait", "30s")  # of hapax serve
 
 
@@ -675,11 +676,14 @@ def test_a_server_that_is_killed_and_comes_back_loses_nothing(keys):  # promise 
     with DynamoDB(kept=True).start() as server:
         subprocess.run([HAPAX, "init", "--store", server.uri()], check=True, capture_output=True)
         with Load(server.uri(timeout="2s"), workers=2) as load:
-            load.wait_ops(40)
-            server.kill()
-            server.launch()
-            load.wait_ops(40)
-            counts = load.ask("look 50")
+            for _ in range(KILLS):
+                load.wait_ops(40)
+                server.kill()
+                server.launch()
+                load.wait_ops(40)
+                load.ask("look 50")
+            counts = load.end()
+    print(f"\n{KILLS} kills: {json.dumps(counts)}")
     assert not any(counts[what] for what in ("doubles", "lost", "changed", "wrong")), counts
 
 
