@@ -12,6 +12,12 @@
  * finds it in both. Rejected: an operator's word that leaves a mark in the new store. A FORGET
  * would be no forgetting.
  *
+ * What is compared is read in the new store first. A door claims in the old store first: so what
+ * the new one has shown by then is no claim that comes after what the old one shows. In the other
+ * order an attempt that began between the two READs hid that an earlier one, whose claim was
+ * forgotten here, had died. Where the new store has an outcome nothing is copied, and where it has
+ * nothing IMPORT finds out.
+ *
  * The invariant: nothing is forgotten that runs, or was completed, but for what this command has
  * put there and nobody has claimed or resolved since. The RESOLVE of all else is without force, and
  * names the write that was read. Its attempt would not do: what an operator forgets is counted from
@@ -97,15 +103,6 @@ static enum cli_exit run_there(const struct copy_live *live, struct hapax_op *op
     return CLI_DONE;
 }
 
-static enum cli_exit read_again(const struct copy_live *live, struct hapax_op *ops, size_t n)
-{
-    (void)hapax_store_run(live->from, ops, n);
-    for (size_t i = 0; i < n; i++)
-        if (!of_one_record(ops[i].error))
-            return failed(live, live->from, ops[i].error);
-    return CLI_DONE;
-}
-
 static void is_there(struct chunk *k, size_t i, const struct hapax_record *record)
 {
     k->done[i] = true;
@@ -126,6 +123,23 @@ static enum cli_exit look(struct chunk *k)
                                         .fingerprint = k->reads[i].fingerprint,
                                         .caller = k->reads[i].caller};
     return run_there(k->live, k->there, k->n);
+}
+
+static bool is_begun_there(const struct chunk *k)
+{
+    for (size_t i = 0; i < k->n; i++)
+        if (!absent(&k->there[i]) && k->there[i].record.state != HAPAX_STATE_COMPLETED)
+            return true;
+    return false;
+}
+
+static enum cli_exit read_old(const struct chunk *k)
+{
+    (void)hapax_store_run(k->live->from, k->reads, k->n);
+    for (size_t i = 0; i < k->n; i++)
+        if (!of_one_record(k->reads[i].error))
+            return failed(k->live, k->live->from, k->reads[i].error);
+    return CLI_DONE;
 }
 
 /* A RESOLVE of the new store. */
@@ -258,6 +272,7 @@ enum cli_exit copy_live_chunk(struct copy_live *live, struct hapax_op *reads, si
     struct chunk k = {.live = live, .reads = reads, .n = n};
     int64_t until_us = hapax__monotonic_us() + LEAST_US;
     enum cli_exit exit = CLI_DONE;
+    bool read = true; /* by the caller */
     bool ended = false; /* by a signal: what was put is looked at once more */
 
     assert(n <= CHUNK_MAX);
@@ -265,6 +280,9 @@ enum cli_exit copy_live_chunk(struct copy_live *live, struct hapax_op *reads, si
     for (;;) {
         k.again = k.met = false;
         exit = look(&k);
+        if (exit == CLI_DONE && (!read || is_begun_there(&k)))
+            exit = read_old(&k);
+        read = false;
         if (exit == CLI_DONE)
             exit = choose(&k);
         if (exit == CLI_DONE && !ended)
@@ -281,9 +299,6 @@ enum cli_exit copy_live_chunk(struct copy_live *live, struct hapax_op *reads, si
         ended = cli_signals_wait(live->signals, k.again ? 0 : PAUSE_MS) != 0;
         if (ended && !k.again)
             break;
-        exit = read_again(live, k.reads, k.n);
-        if (exit != CLI_DONE)
-            return exit;
     }
     if (ended) {
         progress_end(live->progress);

@@ -147,7 +147,8 @@ static struct world {
     unsigned over; /* the same: calls whose owner is over a limit */
     int rolled; /* processes that have made the present step */
     int copy_id; /* -1: no copy runs */
-    enum { READ_OLD, READ_NEW, IMPORT, FORGET, IMPORT_AGAIN, TAKE_BACK } copy_step;
+    enum { READ_LISTED, READ_NEW, READ_OLD, IMPORT, FORGET, TAKE_BACK } copy_step;
+    bool copy_listed; /* what was read of the old half came with LIST, before the look */
     int64_t since_us;
     struct hapax__pair_shown copied[2];
     struct hapax_record put; /* the write that the copy has put there, or absent */
@@ -181,7 +182,7 @@ static const char *const mark_names[] = {"an outcome of the old store brought to
                                          "a claim given back",
                                          "an outcome of the new store answered to one with both",
                                          "a record copied",
-                                         "a record copied over another",
+                                         "a record that gives way to a copy",
                                          "an attempt after a death",
                                          "an operation left unknown",
                                          "a replay",
@@ -884,7 +885,7 @@ static void roll(void)
     if (w.rolled == PROCS) {
         w.since_us = clock_of(&w.half[HAPAX__HALF_OLD]);
         w.copy_id = w.rotation ? -1 : 0;
-        w.copy_step = READ_OLD;
+        w.copy_step = READ_LISTED;
         at(w.now_us + between(0, LEASE_MS * MS), COPY, 0, 0);
         /* An operator who is busy just then. */
         w.calls[w.calls_count].id = (int)between(0, IDS - 1);
@@ -931,7 +932,7 @@ static bool is_live(const struct hapax__pair_shown *shown)
 static void copy_goes_on(void)
 {
     w.copy_id++;
-    w.copy_step = READ_OLD;
+    w.copy_step = READ_LISTED;
     w.put = (struct hapax_record){0};
 }
 
@@ -948,55 +949,67 @@ static void compare(void)
     else if (covered)
         copy_goes_on();
     else
-        w.copy_step = is_live(old) ? READ_OLD : IMPORT;
+        w.copy_step = is_live(old) ? READ_NEW : IMPORT;
 }
 
-/* One op of the copy: READ in the old half, of what LIST shows there, READ in the new one, IMPORT,
- * and where there is another record FORGET and IMPORT; then the READs again, until all is there.
- * What was put before an operator's word is taken back. */
+static struct hapax_op copy_reads(enum hapax__half half)
+{
+    struct hapax_op op = copy_op(half, HAPAX_OP_READ);
+
+    w.copied[half] = (struct hapax__pair_shown){op.record, op.now_us};
+    if (half == HAPAX__HALF_OLD)
+        w.put_us = w.now_us;
+    return op;
+}
+
+/* One op of the copy: READ in the old half, of what LIST shows there; READ in the new one, and
+ * where something has begun there once more in the old one; IMPORT, and where there is another
+ * record FORGET; then READs in the new half and in the old one, until all is there. What was put
+ * before an operator's word is taken back. */
 static void copy(void)
 {
-    enum hapax__half half = (enum hapax__half)(w.copy_step == READ_NEW);
+    const struct hapax_record *new = &w.copied[HAPAX__HALF_NEW].record;
     struct hapax_op op;
 
     switch (w.copy_step) {
-    case READ_OLD:
-    case READ_NEW:
-        op = copy_op(half, HAPAX_OP_READ);
-        w.copied[half] = (struct hapax__pair_shown){op.record, op.now_us};
-        if (half == HAPAX__HALF_NEW) {
-            compare();
-            break;
-        }
+    case READ_LISTED:
+        op = copy_reads(HAPAX__HALF_OLD);
+        w.copy_listed = true;
+        w.copy_step = READ_NEW;
         if (op.verdict == HAPAX_FOUND &&
             !hapax__listed(&op.record, &(struct hapax_op){.kind = HAPAX_OP_LIST},
-                           op.now_us - BEHIND_US)) {
+                           op.now_us - BEHIND_US))
             copy_goes_on();
-            break;
-        }
-        w.put_us = w.now_us;
-        w.copy_step = READ_NEW;
+        break;
+    case READ_NEW:
+        (void)copy_reads(HAPAX__HALF_NEW);
+        w.copy_step = READ_OLD;
+        if (w.copy_listed &&
+            (new->state == HAPAX_STATE_ABSENT || new->state == HAPAX_STATE_COMPLETED))
+            compare();
+        w.copy_listed = false;
+        break;
+    case READ_OLD:
+        (void)copy_reads(HAPAX__HALF_OLD);
+        compare();
         break;
     case IMPORT:
-    case IMPORT_AGAIN:
         op = copy_op(HAPAX__HALF_NEW, HAPAX_OP_IMPORT);
-        w.marks[w.copy_step == IMPORT ? MARK_COPIED : MARK_REPLACED] += op.verdict == HAPAX_OK;
+        w.marks[MARK_COPIED] += op.verdict == HAPAX_OK;
         if (op.verdict == HAPAX_OK)
             w.put = w.copied[HAPAX__HALF_OLD].record;
-        w.copy_step = op.verdict == HAPAX_FOUND && w.copy_step == IMPORT &&
-                              w.copied[HAPAX__HALF_NEW].record.state != HAPAX_STATE_ABSENT
-                          ? FORGET
-                          : READ_OLD;
+        w.copy_step =
+            op.verdict == HAPAX_FOUND && new->state != HAPAX_STATE_ABSENT ? FORGET : READ_NEW;
         break;
     case FORGET:
         op = copy_op(HAPAX__HALF_NEW, HAPAX_OP_RESOLVE);
-        w.copy_step =
-            op.verdict == HAPAX_OK || op.verdict == HAPAX_ABSENT ? IMPORT_AGAIN : READ_OLD;
+        w.marks[MARK_REPLACED] += op.verdict == HAPAX_OK;
+        w.copy_step = READ_NEW;
         break;
     case TAKE_BACK:
         op = copy_op(HAPAX__HALF_NEW, HAPAX_OP_RESOLVE);
         w.marks[MARK_TAKEN_BACK] += op.verdict == HAPAX_OK;
-        w.copy_step = READ_OLD;
+        w.copy_step = READ_NEW;
     }
     if (w.copy_id < IDS) {
         at(w.now_us + (chance(100) ? between(0, LEASE_MS * MS) : between(100, 3 * MS)), COPY, 0, 0);

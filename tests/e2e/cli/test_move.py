@@ -193,3 +193,33 @@ def test_an_operator_s_word_is_not_lost_beside_a_copy(hapax, servers, state, wor
     for store in (old, new):
         shown = hapax("show", "--store", store, "--scope", "shop", "k1", "--json").json
         assert then in (shown["state"], shown.get("status")), store
+
+
+def test_a_death_is_not_hidden_by_an_attempt_that_begins_beside_a_copy(hapax, servers):  # noqa: F811
+    """The copy has made room where an attempt had claimed that is dead by now. The next one begins between its two
+    READs, and finds nothing in the new store, which so does not know of the death."""
+    redis, name, key = servers(Redis), os.urandom(4).hex(), "k1"
+    old, new = (redis.uri(prefix=f"{half}{name}:", timeout="30s") for half in ("old", "new"))
+    both = f"move:{old}+{new}"
+    assert hapax("init", "--store", both).code == 0
+    with Proxy(redis.port) as from_old, Proxy(redis.port) as to_new:
+        listing = from_old.stall("request", containing=b"SCAN")
+        slow = [redis.uri(proxy.port, prefix=f"{half}{name}:", timeout="60s")
+                for proxy, half in ((from_old, "old"), (to_new, "new"))]
+        since = time.monotonic()
+        copying = hapax.start("copy", "--live", "--from", slow[0], "--to", slow[1], "--json")
+        assert listing.fired.wait(PATIENCE)
+        wait_for(lambda: time.monotonic() > since + 1.5, "a record that is copied, and not old")
+        assert (hapax.op(old, "claim", key, "1"), hapax.op(old, "fail", key, "1", "ran")) == ("claimed", "ok")
+        wait_for(lambda: time.monotonic() > since + 2.2, "whoever begins from now on has both")
+        assert hapax.op(both, "claim", key, "2", 1) == "claimed"
+        assert hapax("resolve", "--store", new, key, "--forget").code == 0
+        looking = to_new.stall("request", containing=f"new{name}:".encode())
+        from_old.heal()
+        assert looking.fired.wait(PATIENCE)
+        assert (hapax.op(both, "claim", key, "3"), hapax.op(both, "fail", key, "3", "ran")) == ("claimed", "ok")
+        to_new.heal()
+        out, err = copying.communicate(timeout=PATIENCE)
+    assert copying.returncode == 0, out + err
+    for store in (old, new):
+        assert hapax("show", "--store", store, key, "--json").json["stale"], store
