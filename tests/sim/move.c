@@ -55,6 +55,7 @@
 #define REST_US    (120 * 1000 * MS)
 #define GIVE_UP_US (20 * 1000 * MS) /* when no operator has come */
 #define LOOKS_MAX  30
+#define SPREAD_US  (100 * MS) /* within which a door claims in both halves */
 #define COPY_BYTE  0xee /* of the copy's token */
 #define KEPT_MS    4000 /* in a rotation: the retention, which is longer than its first step */
 
@@ -108,6 +109,7 @@ struct call {
     int tries;
     struct hapax_op op; /* the operator's */
     int64_t looked_us; /* when the operator did */
+    int64_t asked_us; /* the clock of the old half, when the operator's word was last given */
     struct hapax_identity old;
     enum kind kind; /* of its door */
     int proc, id, exec;
@@ -453,12 +455,12 @@ static bool over_and_known(const struct exec *exec)
             (exec->cls == HAPAX_CLASS_FAILED && w.policy.on_expired == HAPAX_EXPIRED_RERUN));
 }
 
-/* Whether it runs, and its door may rely on its lease. */
+/* Whether it runs, and its door may rely on its lease. Nothing comes of what is barred. */
 static bool holds(const struct exec *exec)
 {
     const struct call *call = &w.calls[exec->call];
 
-    return exec->running && call->state == LIVE && !call->flow.lost &&
+    return exec->running && !exec->barred && call->state == LIVE && !call->flow.lost &&
            call->flow.lease_end_us - DRIFT_US > w.now_us;
 }
 
@@ -644,6 +646,7 @@ static void ask_for_operator(struct call *call, enum hapax_op_kind kind)
 {
     call->op.kind = kind;
     call->kept_count = 0;
+    call->asked_us = clock_of(&w.half[HAPAX__HALF_OLD]);
     hapax__pair_begin(&call->pair, &call->op);
     send_op((int)(call - w.calls), &call->pair.sub, call->pair.half);
 }
@@ -692,7 +695,8 @@ static void operator_begins(struct call *call)
 }
 
 /* An operator was told that the word came too late. Then the old half does not have it, or the new
- * half was written since the operator looked. What was completed comes over in any case. */
+ * half was written since the operator looked. What was completed comes over in any case. A late
+ * copy of what was sent before may land once the old half has said that it does not have it. */
 static void check_lost(const struct call *call)
 {
     const struct half *old = &w.half[HAPAX__HALF_OLD];
@@ -700,9 +704,19 @@ static void check_lost(const struct call *call)
 
     hapax__mark(&mark, &call->op.token);
     if (old->present[call->id] && memcmp(&old->records[call->id].mark, &mark, sizeof(mark)) == 0 &&
+        old->records[call->id].resolved_us < call->asked_us &&
         (call->op.resolve == HAPAX_RESOLVE_COMPLETE || w.new_us[call->id] < call->looked_us))
         violate("id %d: c%d is told that a word is lost which stands", call->id,
                 (int)(call - w.calls));
+}
+
+/* It waits for an operator's word: under `hold` a failure does, too, but one that an operator has
+ * made of it. Of a claim whose lease is over nobody knows yet whether its door goes on. */
+static bool is_open(const struct hapax_record *record)
+{
+    return record->state == HAPAX_STATE_UNKNOWN ||
+           (record->state == HAPAX_STATE_FAILED && !hapax__unbound(record) &&
+            record->resolved_us == 0);
 }
 
 static void told_operator(struct call *call)
@@ -712,7 +726,7 @@ static void told_operator(struct call *call)
     call->asking = false;
     say("c%d OPERATOR op%d: %s, %s", (int)(call - w.calls), (int)op->kind,
         hapax_verdict_name(op->verdict), hapax_state_name(op->record.state));
-    if (op->verdict == HAPAX_FOUND && op->record.state == HAPAX_STATE_UNKNOWN) {
+    if (op->kind == HAPAX_OP_READ && op->verdict == HAPAX_FOUND && is_open(&op->record)) {
         find_out(call);
         ask_for_operator(call, HAPAX_OP_RESOLVE);
         return;
@@ -1161,6 +1175,7 @@ static void play(uint64_t seed, bool rotation, bool trace)
     memset(&w, 0, sizeof(w));
     memcpy(w.marks, marks, sizeof(marks));
     w.random = seed * UINT64_C(0xd1342543de82ef95) + 1;
+    hapax__pair_together_us = SPREAD_US;
     w.rotation = rotation;
     w.trace = trace;
     draw();

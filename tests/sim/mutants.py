@@ -5,11 +5,12 @@
 One mistake at a time is written into a copy of one source, which is compiled and linked with the
 rest, and the simulator runs until a rule is broken. A mistake that survives, or whose text is no
 longer in the source exactly once, fails the test: then the simulator has a gap, or the list is
-out of date. A change that no schedule could tell from the original does not belong here. --small
-plays them in the small worlds instead, and only says how many are caught: two clients without
-limits, operators and purges do not meet all of them. --move plays those of a move from store to store (move.c),
---rotation those of a change of the secret, --loops those of the loops in simulated processes (loops), which are linked
-with the libraries of a build.
+out of date. So does one whose seed breaks a rule without it, too. A change that no schedule could
+tell from the original does not belong here. --small plays them in the small worlds instead, and
+only says how many are caught: two clients without limits, operators and purges do not meet all of
+them. --move plays those of a move from store to store (move.c), --rotation those of a change of
+the secret, --loops those of the loops in simulated processes (loops), which are linked with the
+libraries of a build.
 
     mutants.py SOURCE_ROOT [--only NAME] [--schedules N] [--jobs N] [--texts]
     mutants.py SOURCE_ROOT --small "STEPS FAULTS" [--only NAME] [--jobs N]
@@ -484,11 +485,27 @@ MOVES = [
      "           (p->op->resolve != HAPAX_RESOLVE_COMPLETE || completed(&p->new));", "           true;",
      "what an operator has completed, the new store does not have"),
     ("a_repeated_word_is_about_what_is_there", PAIR,
-     "    } else if (repeats && !p->later) {", "    } else if (repeats) {",
+     "    } else if (repeats && !p->later && !begun_after(&p->new, &p->old, p->op->if_updated_us)) {",
+     "    } else if (repeats) {",
      "an attempt is resolved that an operator has not seen"),
+    ("a_repeated_word_is_about_what_began_before_it", PAIR,
+     "    } else if (repeats && !p->later && !begun_after(&p->new, &p->old, p->op->if_updated_us)) {",
+     "    } else if (repeats && !p->later) {",
+     "an attempt is resolved that began after the operator had looked"),
+    ("what_began_later_in_the_other_store_is_not_shown", PAIR,
+     "    if (!live(best) && !completed(best) && begun_after", "    if (false && begun_after",
+     "an attempt is resolved that began after the operator had looked"),
+    ("a_word_is_lost_where_nothing_is_left_to_resolve", PAIR,
+     "    else if (p->sub.verdict == HAPAX_OK || p->sub.verdict == HAPAX_ABSENT ||\n             p->op->resolve",
+     "    else if (p->sub.verdict == HAPAX_OK ||\n             p->op->resolve",
+     "an operator is told that a word is lost which stands"),
+    ("what_a_copy_puts_late_is_a_later_attempt", PAIR,
+     "    else if (!p->later || may_be_put(&p->old.record, &p->new.record))", "    else if (!p->later)",
+     "an operator is told that a word is lost which stands"),
     ("a_repeated_outcome_is_lost", PAIR,
-     "    else if (p->sub.verdict == HAPAX_OK || p->op->resolve == HAPAX_RESOLVE_COMPLETE)\n        told_new_resolve",
-     "    else if (p->sub.verdict == HAPAX_OK)\n        told_new_resolve",
+     "    else if (p->sub.verdict == HAPAX_OK || p->sub.verdict == HAPAX_ABSENT ||\n"
+     "             p->op->resolve == HAPAX_RESOLVE_COMPLETE)\n        told_new_resolve",
+     "    else if (p->sub.verdict == HAPAX_OK || p->sub.verdict == HAPAX_ABSENT)\n        told_new_resolve",
      "an operator is told that an outcome is lost which stands"),
     ("a_word_that_a_copy_has_put_is_lost", PAIR,
      "    else if (same_version(&p->old.record, &p->new.record))\n        end(p, HAPAX_OK, &p->new);\n", "",
@@ -531,11 +548,11 @@ ROTATIONS = [
      "    if (record->expires_us <= now_us)\n        return false;",
      "what waits for an operator runs again"),
     ("nothing_is_left_that_was_written_since", PAIR,
-     "    return record->created_us <= since_us + TOGETHER_US ||",
-     "    return record->updated_us <= since_us + TOGETHER_US ||",
+     "    return record->created_us <= since_us + hapax__pair_together_us ||",
+     "    return record->updated_us <= since_us + hapax__pair_together_us ||",
      "what a door with the old secret began, and one with both went on with, is known by half"),
     ("nothing_is_ever_left", PAIR,
-     "    return record->created_us <= since_us + TOGETHER_US ||", "    return false &&",
+     "    return record->created_us <= since_us + hapax__pair_together_us ||", "    return false &&",
      "a door with the new secret runs what one with the old secret has run"),
 ]
 
@@ -617,6 +634,9 @@ def try_mutant(root, work, objects, mutant, arguments, libraries):
         return name, None, "hangs; the simulator should have said so"
     if not found:
         return name, None, "no rule was broken"
+    alone = [word for word in arguments if word == "--rotation"] + ["--first", found[1], "--schedules", "1"]
+    if found[1] and run_sim(f"{work}/sim", alone):
+        return name, None, f"seed {found[1]} breaks a rule without it, too"
     return name, (found[1], found[2]), None
 
 

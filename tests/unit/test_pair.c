@@ -619,6 +619,124 @@ CASE(a_word_that_a_copy_has_put_stands)
     }
 }
 
+/* A copy that read before the word puts there what it has read, after it. The new half's clock is
+ * behind, so that looks newer than the word. Once it is taken back the word stands. */
+CASE(a_word_is_not_lost_by_what_a_copy_puts_there_late)
+{
+    struct halves h = fresh();
+    struct hapax_op op = word(HAPAX_RESOLVE_FAIL), taken_back = word(HAPAX_RESOLVE_FORGET);
+    struct hapax_record read;
+
+    (void)claim_as(&h.of[OLD], 2, HAPAX_EXPIRED_HOLD);
+    pass(&h, LEASE_US);
+    read = h.of[OLD].record;
+    memset(&read.mark, 0, sizeof(read.mark));
+    assert_int_equal(claim_as(&h.of[OLD], 3, HAPAX_EXPIRED_HOLD).verdict, HAPAX_UNKNOWN);
+    op.if_updated_us = play(&h, op_of(HAPAX_OP_READ, 9)).record.updated_us;
+    assert_int_equal(play_at(&h, 4, 1, LOSE_OP, op).error, HAPAX_ERR_INDETERMINATE);
+    pass(&h, 40 * SECOND);
+    h.of[NEW].record = read;
+    h.of[NEW].present = true;
+    h.of[NEW].now_us -= 35 * SECOND;
+    assert_int_equal(play(&h, op).error, HAPAX_ERR_INDETERMINATE);
+    taken_back.token.bytes[0] ^= 1;
+    taken_back.force = true;
+    assert_int_equal(play_after(&h, 4, NEW, taken_back, op).verdict, HAPAX_OK);
+    assert_false(h.of[NEW].present);
+    assert_int_equal(h.of[OLD].record.state, HAPAX_STATE_FAILED);
+}
+
+/* What the operator has seen is the old half's. An attempt of a door with the new half, which began
+ * after that, is shown from then on: no word that names the other ends it, asked for the first time
+ * or again. */
+CASE(a_word_is_not_about_what_began_after_the_look)
+{
+    for (int repeats = 0; repeats <= 1; repeats++) {
+        struct halves h = fresh();
+        struct hapax_op op = word(HAPAX_RESOLVE_FAIL), shown;
+
+        (void)claim_as(&h.of[OLD], 2, HAPAX_EXPIRED_HOLD);
+        pass(&h, LEASE_US);
+        (void)claim_as(&h.of[OLD], 3, HAPAX_EXPIRED_HOLD);
+        op.if_updated_us = play(&h, op_of(HAPAX_OP_READ, 9)).record.updated_us;
+        pass(&h, 3 * SECOND);
+        if (repeats)
+            (void)play_at(&h, 4, 1, LOSE_OP, op);
+        (void)claim_as(&h.of[NEW], 4, HAPAX_EXPIRED_HOLD);
+        pass(&h, LEASE_US);
+        op = play(&h, op);
+        assert_int_equal(op.verdict, repeats ? HAPAX_NO_VERDICT : HAPAX_LOST);
+        assert_int_equal(op.error, repeats ? HAPAX_ERR_INDETERMINATE : HAPAX_ERR_NONE);
+        assert_int_equal(h.of[NEW].record.state, HAPAX_STATE_STARTED);
+        shown = play(&h, op_of(HAPAX_OP_READ, 9));
+        assert_int_equal(shown.record.updated_us, h.of[NEW].record.updated_us);
+        op = word(HAPAX_RESOLVE_FAIL);
+        op.token.bytes[0] ^= 1;
+        op.if_updated_us = shown.record.updated_us;
+        assert_int_equal(play(&h, op).verdict, HAPAX_OK);
+        assert_int_equal(h.of[NEW].record.state, HAPAX_STATE_FAILED);
+        assert_int_equal(h.of[OLD].record.state, HAPAX_STATE_FAILED);
+    }
+}
+
+/* What nobody has judged is shown, whatever came to the other half since: an operator's word that
+ * got no further, and retries whose claims were given back. */
+CASE(what_is_unknown_is_shown_beside_a_newer_failure)
+{
+    for (int retries = 0; retries <= 1; retries++) {
+        struct halves h = fresh();
+        struct hapax_op op = op_m(HAPAX_OP_CLAIM), shown;
+
+        op.on_expired = HAPAX_EXPIRED_HOLD;
+        (void)play(&h, op);
+        if (retries) {
+            op = op_m(HAPAX_OP_FAIL);
+            op.ran = true;
+            (void)play(&h, op);
+            (void)claim_as(&h.of[NEW], 4, HAPAX_EXPIRED_HOLD);
+        }
+        pass(&h, LEASE_US);
+        for (int half = OLD + retries; half <= NEW; half++)
+            (void)claim_as(&h.of[half], 3, HAPAX_EXPIRED_HOLD);
+        pass(&h, 3 * SECOND);
+        if (retries) {
+            op = op_of(HAPAX_OP_CLAIM, 5);
+            op.on_expired = HAPAX_EXPIRED_HOLD;
+            assert_int_equal(play(&h, op).verdict, HAPAX_UNKNOWN);
+        } else {
+            (void)play_at(&h, 4, 1, LOSE_OP, word(HAPAX_RESOLVE_FAIL));
+        }
+        assert_int_equal(h.of[OLD].record.state, HAPAX_STATE_FAILED);
+        shown = play(&h, op_of(HAPAX_OP_READ, 9));
+        assert_int_equal(shown.record.state, HAPAX_STATE_UNKNOWN);
+        op = word(HAPAX_RESOLVE_FAIL);
+        op.token.bytes[0] ^= 1;
+        op.if_updated_us = shown.record.updated_us;
+        assert_int_equal(play(&h, op).verdict, HAPAX_OK);
+    }
+}
+
+/* The other way round: a door with the old half has followed the word that came there. */
+CASE(a_repeated_word_is_not_about_what_began_in_the_old_half_since)
+{
+    struct halves h = fresh();
+    struct hapax_op op = word(HAPAX_RESOLVE_FAIL);
+
+    (void)play(&h, op_m(HAPAX_OP_CLAIM));
+    pass(&h, LEASE_US);
+    for (int half = OLD; half <= NEW; half++)
+        (void)claim_as(&h.of[half], 3, HAPAX_EXPIRED_HOLD);
+    op.if_updated_us = play(&h, op_of(HAPAX_OP_READ, 9)).record.updated_us;
+    (void)play_at(&h, 4, 1, LOSE_OP, op);
+    pass(&h, 3 * SECOND);
+    assert_int_equal(claim_as(&h.of[OLD], 4, HAPAX_EXPIRED_HOLD).verdict, HAPAX_CLAIMED);
+    pass(&h, LEASE_US);
+    assert_int_equal(play(&h, op).verdict, HAPAX_LOST);
+    assert_int_equal(h.of[OLD].record.state, HAPAX_STATE_STARTED);
+    assert_int_equal(play(&h, op_of(HAPAX_OP_READ, 9)).record.updated_us,
+                     h.of[OLD].record.updated_us);
+}
+
 /* A door brings the operator's outcome over, and is about to complete it there. */
 CASE(a_word_that_is_brought_over_is_not_lost)
 {

@@ -20,8 +20,9 @@
 #include <string.h>
 
 #define MIRROR_LEASE_MS 10000
-#define TOGETHER_US     (2 * US_PER_S) /* within which a door claims in both */
 #define NEVER_US        1 /* no record was written then */
+
+int64_t hapax__pair_together_us = 2 * US_PER_S;
 
 /* ---- asking and answering ------------------------------------------------------------ */
 
@@ -614,19 +615,39 @@ static int rank(const struct hapax__pair_shown *shown)
     }
 }
 
-/* Of an attempt that has not completed, the greater number is shown, as of both(). Otherwise a
- * later one would have the number of an earlier one, where another half is shown by then. A half
- * where that has failed does not count: the other may have gone on by itself since. */
+/* Whether a half has an attempt, whose result nobody knows yet, that began after that time of the
+ * other half's clock. Its fence is about the time of its claim, and a door that claims in both does
+ * so at once. Of a failure the fence says less: a claim that was given back leaves one, and an
+ * operator's word does. The write that was named itself is not after it. */
+static bool begun_after(const struct hapax__pair_shown *shown,
+                        const struct hapax__pair_shown *other, int64_t other_us)
+{
+    int64_t age_us = shown->now_us - (int64_t)shown->record.fence;
+
+    return rank(shown) > 1 && other_us > 0 && shown->record.updated_us != other_us &&
+           age_us + hapax__pair_together_us < other->now_us - other_us;
+}
+
+/* What is over in one half is not shown before an attempt of the other that began after it, and
+ * whose result nobody knows: an operator must see that one. Of an attempt that has not completed,
+ * the greater number is shown, as of both(). Otherwise a later one would have the number of an
+ * earlier one, where another half is shown by then. A half where that has failed does not count:
+ * the other may have gone on by itself since. */
 static struct hapax__pair_shown known_best(const struct hapax__pair *p)
 {
-    bool is_old = rank(&p->old) > rank(&p->new);
-    struct hapax__pair_shown best = is_old ? p->old : p->new;
-    const struct hapax__pair_shown *other = is_old ? &p->new : &p->old;
+    const struct hapax__pair_shown *best = rank(&p->old) > rank(&p->new) ? &p->old : &p->new;
+    const struct hapax__pair_shown *other = best == &p->old ? &p->new : &p->old;
+    struct hapax__pair_shown shown;
 
-    if (!completed(&best) && (rank(other) == rank(&best) || rank(other) > 1) &&
-        other->record.attempt > best.record.attempt)
-        best.record.attempt = other->record.attempt;
-    return best;
+    if (!live(best) && !completed(best) && begun_after(other, best, best->record.updated_us)) {
+        other = best;
+        best = best == &p->old ? &p->new : &p->old;
+    }
+    shown = *best;
+    if (!completed(best) && (rank(other) == rank(best) || rank(other) > 1) &&
+        other->record.attempt > shown.record.attempt)
+        shown.record.attempt = other->record.attempt;
+    return shown;
 }
 
 static bool has_token(const struct hapax_op *op)
@@ -773,8 +794,17 @@ static bool same_version(const struct hapax_record *old, const struct hapax_reco
            old->updated_us == new->updated_us && old->fence == new->fence;
 }
 
+/* Perhaps a copy put it there before this op's word, and nobody has claimed since: then its times
+ * are of the other clock, and it is taken back. */
+static bool may_be_put(const struct hapax_record *old, const struct hapax_record *new)
+{
+    return old->created_us == new->created_us && old->attempt >= new->attempt &&
+           old->fence > new->fence;
+}
+
 /* The old half has this op's word from an earlier try, and the new half was written since: by that
- * try, or by an N door, whose attempt this word is not about. */
+ * try, or by an N door, whose attempt this word is not about. Where that is not sure, as the
+ * attempt began before the word, the operator has to look again. */
 static void told_later(struct hapax__pair *p)
 {
     struct hapax__pair_shown best = known_best(p);
@@ -783,10 +813,13 @@ static void told_later(struct hapax__pair *p)
         end_error(p, p->sub.error, false);
     else if (p->op->resolve == HAPAX_RESOLVE_COMPLETE && completed(&p->new))
         end_resolved(p);
-    else if (p->sub.verdict == HAPAX_OK || p->op->resolve == HAPAX_RESOLVE_COMPLETE)
+    else if (p->sub.verdict == HAPAX_OK || p->sub.verdict == HAPAX_ABSENT ||
+             p->op->resolve == HAPAX_RESOLVE_COMPLETE)
         told_new_resolve(p); /* an outcome of the old half's comes over in any case */
     else if (same_version(&p->old.record, &p->new.record))
         end(p, HAPAX_OK, &p->new);
+    else if (!p->later || may_be_put(&p->old.record, &p->new.record))
+        end_error(p, HAPAX_ERR_INDETERMINATE, true);
     else
         end(p, HAPAX_LOST, &best);
 }
@@ -814,7 +847,7 @@ static bool apart(const struct hapax__pair *p)
     int64_t new_us = p->new.now_us - (int64_t)p->new.record.fence;
 
     return live(&p->old) && live(&p->new) &&
-           (old_us > new_us + TOGETHER_US || new_us > old_us + TOGETHER_US);
+           (old_us > new_us + hapax__pair_together_us || new_us > old_us + hapax__pair_together_us);
 }
 
 static bool names_another(const struct hapax__pair *p)
@@ -846,7 +879,7 @@ static void told_old_repeat(struct hapax__pair *p)
     p->verdict = p->sub.verdict;
     if (p->sub.verdict == HAPAX_NO_VERDICT) {
         end_error(p, p->sub.error, false);
-    } else if (repeats && !p->later) {
+    } else if (repeats && !p->later && !begun_after(&p->new, &p->old, p->op->if_updated_us)) {
         told_old_resolve(p);
     } else if (repeats || names_another(p)) {
         ask(p, HAPAX__HALF_NEW, HAPAX_OP_RESOLVE, repeats ? told_later : told_new_repeat);
@@ -863,7 +896,8 @@ static bool written_later(const struct hapax__pair *p)
     int64_t old_us = p->old.now_us - p->old.record.updated_us;
 
     return p->old.record.state != HAPAX_STATE_ABSENT &&
-           p->new.now_us - p->new.record.updated_us < old_us + (p->op->force ? TOGETHER_US : 0);
+           p->new.now_us - p->new.record.updated_us <
+               old_us + (p->op->force ? hapax__pair_together_us : 0);
 }
 
 static void told_old_state(struct hapax__pair *p)
@@ -894,7 +928,7 @@ static void told_new_state(struct hapax__pair *p)
 /* An import takes the beginning from the other clock as it is. */
 static bool begun_with(const struct hapax__pair_shown *old, const struct hapax__pair_shown *new)
 {
-    int64_t later_us = new->record.created_us - old->record.created_us - TOGETHER_US;
+    int64_t later_us = new->record.created_us - old->record.created_us - hapax__pair_together_us;
 
     return later_us <= 0 || later_us <= new->now_us - old->now_us;
 }
@@ -949,7 +983,7 @@ bool hapax__pair_left(const struct hapax_record *record, int64_t since_us, int64
 {
     if (hapax__expired(record, now_us))
         return false;
-    return record->created_us <= since_us + TOGETHER_US ||
+    return record->created_us <= since_us + hapax__pair_together_us ||
            (record->state == HAPAX_STATE_COMPLETED && record->resolved_us > 0);
 }
 

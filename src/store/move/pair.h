@@ -31,6 +31,10 @@ struct hapax__pair_shown {
     int64_t now_us;
 };
 
+/* Within which an M door claims in both halves: 2 s. A simulation, whose leases are shorter than
+ * that, sets less. */
+extern int64_t hapax__pair_together_us;
+
 struct hapax__pair {
     /* for the caller */
     enum hapax__half half;
