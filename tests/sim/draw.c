@@ -139,13 +139,18 @@ int draw_call(struct sim *s, int id, bool last)
     return n;
 }
 
-static int64_t draw_duration_us(struct sim *s, int64_t lease_us)
+/* What begins when all is healed ends well within its run_max, as it must be stored. */
+static int64_t draw_duration_us(struct sim *s, const struct hapax_policy *policy)
 {
+    int64_t lease_us = policy->lease_ms * MS, most_us = 20 * MS;
+
+    if (s->healed && policy->run_max_ms * MS < 2 * most_us)
+        most_us = policy->run_max_ms * MS / 2;
     if (!s->healed && sim_chance(s, s->swarm.very_slow_runs))
         return sim_between(s, lease_us, RUN_LEASES * lease_us);
     if (!s->healed && sim_chance(s, s->swarm.slow_runs))
         return sim_between(s, lease_us / 4, lease_us * 3 / 2);
-    return sim_between(s, 0, 20 * MS);
+    return sim_between(s, 0, most_us);
 }
 
 /* The answers of an upstream. The service tells the truth: whom it turns away with its own words,
@@ -199,7 +204,7 @@ static void draw_answer(struct sim *s, struct exec *exec, const struct hapax_pol
 void draw_exec(struct sim *s, struct exec *exec, const struct hapax_policy *policy)
 {
     int64_t lease_us = policy->lease_ms * MS;
-    int64_t end_us = s->now_us + draw_duration_us(s, lease_us), effect_us;
+    int64_t end_us = s->now_us + draw_duration_us(s, policy), effect_us;
     int number = (int)(exec - s->execs);
     const struct swarm *swarm = &s->swarm;
 

@@ -152,7 +152,7 @@ struct asked {
     int step;
     struct hapax_token nonce;
     int64_t begun_us;
-    int64_t claimed_us, jump_us; /* its claim is at most this old, and the store's clock was so */
+    int64_t claimed_us; /* its claim is at most this old */
     bool in_calm;
     unsigned sent; /* BEGINs */
     size_t body_len; /* of each of them */
@@ -305,7 +305,6 @@ static void judged(const struct hapax_op *op)
         asked->refused_us = sim_now_us;
     if (asked && op->verdict == HAPAX_CLAIMED) {
         asked->claimed_us = sim_now_us;
-        asked->jump_us = sim_store.jump_us;
         asked->grants = effects.keys[asked->key].grants;
         asked->granted = op->record.fence;
     }
@@ -529,7 +528,6 @@ static struct asked *new_asked(struct client *c, int key, struct asked *outer, i
                             .step = step,
                             .begun_us = sim_now_us,
                             .claimed_us = sim_now_us,
-                            .jump_us = sim_store.jump_us,
                             .in_calm = play_calm,
                             .cancel_us = NEVER};
     if (sim_sockets.room == 0 && chance(w.long_begins))
@@ -635,7 +633,6 @@ static void run(struct asked *asked)
     mark(asked->outer ? MARK_step_run : MARK_run);
     asked->run = effects_run(asked->key, asked->fence);
     asked->run->begun_us = asked->claimed_us; /* RUN may have stood in the socket */
-    asked->run->jump_us = asked->jump_us;
     asked->cls = asked->key >= 0 ? effects_class(key) : HAPAX_CLASS_FINAL;
     if (asked->key >= 0 && asked->fence == 0)
         violate("key %d runs without a claim", asked->key);

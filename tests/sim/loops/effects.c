@@ -34,6 +34,25 @@ int effects_add(const char *scope, int n, const char *step)
     return effects.keys_count - 1;
 }
 
+/* The last grants of all keys, and those that were answered once more. */
+static void note_grant(int key, uint64_t fence)
+{
+    effects.grants[effects.grants_count++ % RUNS] =
+        (struct grant){.key = key, .fence = fence, .jump_us = sim_store.jump_us};
+}
+
+/* How the store's clock was when it granted this claim: it may have jumped since. */
+static int64_t granted_jump_us(int key, uint64_t fence)
+{
+    for (unsigned i = 1; i <= RUNS && i <= effects.grants_count; i++) {
+        const struct grant *grant = &effects.grants[(effects.grants_count - i) % RUNS];
+
+        if (grant->key == key && grant->fence == fence)
+            return grant->jump_us;
+    }
+    return sim_store.jump_us;
+}
+
 struct run *effects_run(int key, uint64_t fence)
 {
     struct run *run = &effects.runs[effects.runs_count++];
@@ -47,7 +66,7 @@ struct run *effects_run(int key, uint64_t fence)
                         .life = sim_procs[process_now()].life,
                         .fence = fence,
                         .begun_us = sim_now_us,
-                        .jump_us = sim_store.jump_us};
+                        .jump_us = granted_jump_us(key, fence)};
     return run;
 }
 
@@ -124,8 +143,10 @@ void effects_judged(const struct hapax_op *op)
             key->completed = true;
         if (record && record->state == HAPAX_STATE_UNKNOWN)
             key->was_unknown = true;
-        if (op->kind == HAPAX_OP_CLAIM && op->verdict == HAPAX_CLAIMED)
+        if (op->kind == HAPAX_OP_CLAIM && op->verdict == HAPAX_CLAIMED) {
             key->grants++;
+            note_grant(i, op->record.fence);
+        }
         if (op->kind == HAPAX_OP_FAIL && op->verdict == HAPAX_OK && !op->ran && !op->as_unknown &&
             key->not_run_attempt != record->attempt) { /* a FAIL may come twice */
             key->not_run_attempt = record->attempt;

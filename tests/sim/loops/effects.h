@@ -26,6 +26,12 @@ struct run {
     enum hapax_class cls;
 };
 
+struct grant {
+    int key;
+    uint64_t fence;
+    int64_t jump_us; /* of the store's clock, when it was last answered */
+};
+
 struct key {
     struct hapax_id id;
     unsigned fails, away, unknowns; /* so many of its runs */
@@ -43,6 +49,8 @@ extern struct effects {
     int keys_count;
     struct run runs[RUNS];
     int runs_count;
+    struct grant grants[RUNS]; /* the last ones, round */
+    unsigned grants_count;
     unsigned again; /* second effects */
 } effects;
 
