@@ -70,15 +70,24 @@ def come_back(servers, old, new, how):
     servers.wait_ready()
 
 
+def tell(servers, n, old, new):
+    """What the sentinels did, where service did not come back in time: they may have begun another failover."""
+    print(f"\nfailover {n}: {old.port} was broken, {new.port} elected")
+    for sentinel in getattr(servers, "sentinels", []):
+        print(sentinel.log.read_text(errors="replace")[-5000:])
+
+
 def run_failovers(servers, wait, how, count, usual_s=0.2):
     with servers, Load(servers.uri(timeout=f"{TIMEOUT_MS}ms", wait=wait)) as load:
         waited, elections = [], []
-        for _ in range(count):
+        for n in range(count):
             load.wait_ops(300)
             broken_s = time.monotonic()
             old, new, elected_s, able_s = fail_over(servers, how, wait)
             elections.append(able_s - broken_s)
             waited.append(load.served_again(able_s, usual_s))
+            if waited[-1] > SERVICE_S:
+                tell(servers, n, old, new)
             load.ask("look 5000")
             come_back(servers, old, new, how)
         load.wait_ops(1000)
