@@ -38,8 +38,7 @@ final class Door {
     private long greetEnd; // when WELCOME must be there
     private final List<Frame> queue = new ArrayList<>(); // to be written to the channel
     private final Map<Integer, Call> calls = new LinkedHashMap<>(); // by op; a step stands behind its operation
-    private int last; // op of the newest call
-    private int lengthMax = Frame.LENGTH_MAX;
+    private int last, lengthMax = Frame.LENGTH_MAX; // last: op of the newest call
     private boolean closed;
 
     enum State { ASKED, RUNNING, ENDED, OVER }
@@ -323,6 +322,7 @@ final class Door {
     private void finish(Call call, Frame frame, HapaxException error) {
         calls.remove(call.op);
         call.state = State.OVER;
+        call.again = null;
         call.news.add(new News(frame, error));
     }
 
