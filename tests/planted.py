@@ -92,8 +92,7 @@ def command_of(build, test, file):
     if test.startswith("tests/"):
         cases = test.split()
         targets = ["hapax", "tests/store/op", "libhapax.a"]
-        from_program = "/e2e/" in test or "test_sql_rights" in test  # which has the schema within it
-        if file.startswith("nginx/") or file.startswith("sql/") and not from_program:
+        if file.startswith("nginx/"):
             targets = []
         if any(has_gate(case) for case in cases):
             targets.append(MODULE)
