@@ -46,14 +46,14 @@ image: deb
 	@tools/install image
 	@tools/image
 
-soak: build
+all-servers: build
 	@tools/install test ci deb image
 	@tools/npm/fetch && tools/kafka/fetch
+
+soak: all-servers
 	@tools/soak
 
-prove: build
-	@tools/install test ci deb image
-	@tools/npm/fetch && tools/kafka/fetch
+prove: all-servers
 	@tools/soak --minutes $(or $(MINUTES),60)
 
 sdk:
@@ -67,4 +67,4 @@ docs:
 clean:
 	rm -rf build build-ci build-deb build-image build-docs
 
-.PHONY: help build run run-consume run-saga docs test check deb image soak prove sdk clean
+.PHONY: help all-servers build run run-consume run-saga docs test check deb image soak prove sdk clean
