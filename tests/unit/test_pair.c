@@ -646,9 +646,9 @@ CASE(a_word_is_not_lost_by_what_a_copy_puts_there_late)
     assert_int_equal(h.of[OLD].record.state, HAPAX_STATE_FAILED);
 }
 
-/* What the operator has seen is the old half's. An attempt of a door with the new half, which began
- * after that, is shown from then on: no word that names the other ends it, asked for the first time
- * or again. */
+/* The operator has seen the old half's record. Then a door with the new half begins an attempt.
+ * That one is shown from then on. The word does not end it, neither when it is given nor when it
+ * is repeated. */
 CASE(a_word_is_not_about_what_began_after_the_look)
 {
     for (int repeats = 0; repeats <= 1; repeats++) {

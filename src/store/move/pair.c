@@ -794,8 +794,8 @@ static bool same_version(const struct hapax_record *old, const struct hapax_reco
            old->updated_us == new->updated_us && old->fence == new->fence;
 }
 
-/* Perhaps a copy put it there before this op's word, and nobody has claimed since: then its times
- * are of the other clock, and it is taken back. */
+/* Perhaps a copy has put it there, which had read it before this op's word, and nobody has claimed
+ * since. Then its times are of the other clock, and the copy takes it back. */
 static bool may_be_put(const struct hapax_record *old, const struct hapax_record *new)
 {
     return old->created_us == new->created_us && old->attempt >= new->attempt &&
